@@ -54,4 +54,5 @@ class AxisUnits:
 
 def _rank_join(left: Axes, right: Axes, mesh: Mesh) -> tuple[bool, int]:
     links = {mesh.axes[axis].link for axis in (*left, *right)}
+    # Axes on links of one name lose least by moving together; among these, the smallest unit is made first.
     return len(links) > 1, prod(mesh.shape[axis] for axis in (*left, *right))

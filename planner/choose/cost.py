@@ -86,13 +86,14 @@ class CostModel:
             return np.zeros(len(options), np.int64)
         name, dtype, kind = op_variant(op), op.results[0].dtype, self._class(op)
         work = self._work(op, operands, options, read, made)
+        # Most options have equal work: a few distinct pairs of flops and bytes are priced.
         times = {each: _to_ps(self.hardware.op_s(name, dtype, *each, kind)) for each in dict.fromkeys(work)}
         return np.array([times[each] for each in work], np.int64)
 
     def _layouts(self, op: Op, option: Option) -> tuple[list[OperandLayouts], list[OperandLayouts]]:
         read = (op.rule.read_sharding(i, option, self.mesh) for i in range(len(op.rule.operands)))
-        made = (op.rule.result_sharding(i, option) for i in range(len(op.results)))
-        return [OperandLayouts.of([each]) for each in read], [OperandLayouts.of([each]) for each in made]
+        results = (op.rule.result_sharding(i, option) for i in range(len(op.results)))
+        return [OperandLayouts.of([each]) for each in read], [OperandLayouts.of([each]) for each in results]
 
     def _work(
         self,
@@ -173,6 +174,7 @@ class CostModel:
             ids: dict[object, int] = {}
             sides = (sources,) if targets is sources else (sources, targets)
             roles = [np.array([ids.setdefault(_axis_role(each, axis), len(ids)) for each in side]) for side in sides]
+            # An axis that does the same in both shardings has no part: blocks stay within the group along it.
             takes_part = roles[0][:, None] != roles[-1][None, :]
             latency = np.maximum(latency, takes_part * link.latency_s)
             pace = np.maximum(pace, takes_part / link.bandwidth)
@@ -180,9 +182,11 @@ class CostModel:
             fill = np.maximum(fill, takes_part * link.fill_s)
         busiest = np.maximum(moved.received, moved.sent) * kind.itemsize
         wire = busiest * pace
+        # 2 sqrt(fill * wire) is the least time lost to filling a pipeline, over the number of pieces that a message
+        # is cut into.
         sent = latency + moved.messages * step + 2 * np.sqrt(fill * wire) + wire
-        kept = np.array([self._copy_s(kind, target) for target in targets])
-        seconds = np.where(busiest > 0, sent, kept)
+        copied = np.array([self._copy_s(kind, target) for target in targets])
+        seconds = np.where(busiest > 0, sent, copied)
         return np.rint(seconds / PICO).astype(np.int64)
 
     def _copy_s(self, kind: TensorType, sharding: Sharding) -> float:
@@ -190,10 +194,10 @@ class CostModel:
         return 2 * self.shard_bytes(kind, sharding) / self.hardware.bytes_rate + self.hardware.launch_s
 
     def shard_bytes(self, kind: TensorType, sharding: Sharding) -> int:
-        known = self._shard_bytes.setdefault(kind, {})
-        if sharding not in known:
-            known[sharding] = shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize
-        return known[sharding]
+        sizes = self._shard_bytes.setdefault(kind, {})
+        if sharding not in sizes:
+            sizes[sharding] = shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize
+        return sizes[sharding]
 
     @cached_property
     def _shard_bytes(self) -> dict[TensorType, dict[Sharding, int]]:

@@ -73,16 +73,18 @@ class EdgeMatrices:
 
     def __post_init__(self) -> None:
         graph, first = self.liveness.with_clones.graph, self.liveness.with_clones.clone_of
-        made = {v.name: v.results for v in self.listed if v.role is Role.INPUT}
-        made |= {v.name: v.results for v in self.listed if v.role is Role.OP}
-        ports = {entry.id: made[entry.id][0] for entry in graph.inputs}
+        results = {v.name: v.results for v in self.listed if v.role is Role.INPUT}
+        results |= {v.name: v.results for v in self.listed if v.role is Role.OP}
+        ports = {entry.id: results[entry.id][0] for entry in graph.inputs}
         windows: dict[str, set[Sharding]] = defaultdict(set)
         by_op = {v.name: v for v in self.listed if v.role is Role.OP}
         for op in graph.ops:
-            ports |= dict(zip(op.values, made[op.id], strict=True))
+            ports |= dict(zip(op.values, results[op.id], strict=True))
             for operand in op.rule.windows:
                 value = op.inputs[operand]
                 windows[first.get(value, value)].update(by_op[op.id].operands[operand].states)
+        # A value may be partial only as its producer leaves it. The sum is always allowed, so that most values of one
+        # type share a table.
         reduced = {
             port: frozenset({Reduction.SUM, *(state.reduction for state in port.states)})
             for port in dict.fromkeys(ports.values())
@@ -92,6 +94,7 @@ class EdgeMatrices:
             tick()
             reductions = reduced[ports[value]]
             read = tuple(sorted(windows[first.get(value, value)]))
+            # Shardings with halos exist only where a window reads them: each set of them needs a table of its own.
             key = (kind, reductions, read)
             if key not in self.distances:
                 self.distances[key] = AllPairsResharding.of(
@@ -109,15 +112,18 @@ class EdgeMatrices:
     ) -> Integers:
         """Return a matrix `[source classes, target classes]` with `blocks` by the lifetimes of both ends."""
         table = self.by_value[value]
-        kept = tuple(tuple(blocks[row][column] for column in columns.representatives) for row in rows.representatives)
-        key = (id(table), *map(self._layouts_number, ports), kept, rows.by_sharding, columns.by_sharding)
+        distinct = tuple(
+            tuple(blocks[row][column] for column in columns.representatives) for row in rows.representatives
+        )
+        # The numbers of layouts, not their ids: ops with different options may read a value in the same shardings.
+        key = (id(table), *map(self._layouts_number, ports), distinct, rows.by_sharding, columns.by_sharding)
         if key not in self.arrays:
             down, across = (self._rows(table, port) for port in ports)
             tall = [down if wide else down[:1] for wide in rows.by_sharding]
             broad = [across if wide else across[:1] for wide in columns.by_sharding]
             parts = [
                 [self._block(table, r, c, name) for c, name in zip(broad, line, strict=True)]
-                for r, line in zip(tall, kept, strict=True)
+                for r, line in zip(tall, distinct, strict=True)
             ]
             self.arrays[key] = np.ascontiguousarray(
                 np.block(parts) if len(parts) > 1 or len(parts[0]) > 1 else parts[0][0]
@@ -129,6 +135,7 @@ class EdgeMatrices:
         table = self.by_value[value]
         key = ("held", id(table), id(port))
         if key not in self.arrays:
+            # The last entry is for the strategy without the value, whose class is the number of states.
             self.arrays[key] = np.append(table.bytes[self._rows(table, port)], 0)[port.classes]
         return self.arrays[key]
 

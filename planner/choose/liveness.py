@@ -74,6 +74,7 @@ class Liveness:
     def lifetimes(self, value: str) -> tuple[SharedLifetime | None, ...]:
         """Return the possible lifetimes of a shared value, one if its readers always run; None: it is not computed."""
         groups = self.read_groups[value]
+        # Readers before the last that always runs cannot be the last ones, so they make no lifetime.
         firm = max((n for n, group in enumerate(groups) if group.position not in self.optional), default=-1)
         plain = [SharedLifetime(group.position) for group in groups[max(firm, 0) :]]
         if value in self.with_clones.clones:
@@ -86,6 +87,8 @@ class Liveness:
         """Return the steps from which and to which a shared value is held, apart from the memory of edges."""
         if life is None:
             return 0, 0
+        # The copy of a kept value is handed over, not made: it is held from the step itself, without a gap to the
+        # first half.
         start = self.shared_at[value] + (0 if life.is_kept and value in self.with_clones.clone_of else 1)
         if life.is_kept and value in self.with_clones.clones:
             return start, self.shared_at[self.with_clones.clones[value]]

@@ -65,6 +65,7 @@ def distinct_options(
     """
     seen = _enumerate_rule(_RuleKey.of(op.rule, model.mesh, units or AxisUnits.of(model.mesh)))
     costs = model.options_ps(op, operands, seen.options, read=seen.operands, made=seen.results)
+    # A stable sort: of equal costs the first option is chosen.
     by_signature = np.lexsort((costs, seen.signature))
     chosen = by_signature[np.flatnonzero(np.diff(seen.signature[by_signature], prepend=-1))]
     read, made = (
@@ -122,7 +123,10 @@ def _enumerate_rule(asked: _RuleKey) -> _Enumerated:
     signature = np.zeros(len(listed), np.int64)
     for port in (*read.values(), *made):
         _, first, number = np.unique(
-            signature * len(port.states) + port.classes, return_index=True, return_inverse=True
+            # Renumbered after each port, so that the product stays far below 2^63.
+            signature * len(port.states) + port.classes,
+            return_index=True,
+            return_inverse=True,
         )
         signature = first[number]
     return _Enumerated(listed, tuple(read[i] for i in like), made, signature)

@@ -58,6 +58,7 @@ class _OrderSearch:
         """Yield assignments of equal cost, for every renaming of mesh axes, the present names first."""
         axes = range(len(self.question.model.mesh.axes))
         orders = AxisUnits.of(self.question.model.mesh).any_order
+        # At most six renamings: with more axes lists are in the mesh's order anyway (`AxisUnits.any_order`).
         for names in permutations(axes) if orders else ():
             renamed = self._moved(assignment, range(len(assignment)), names)
             if renamed is not None and self._is_equal(renamed):
@@ -99,6 +100,7 @@ class _OrderSearch:
         """Return the strategy of a variable whose layouts are those of another one under new names of axes."""
         variable = self.question.variables[node]
         ports = (*variable.results, *variable.operands)
+        # Variables that share these arrays are of one kind: the answer is the same for all of them.
         key = (*map(id, (variable.costs, *ports)), strategy, names)
         if key not in self.moves:
             self.moves[key] = self._find(variable, ports, strategy, names=names)
@@ -115,6 +117,7 @@ class _OrderSearch:
             if present < len(port.states):
                 fits &= port.classes == self._position(port, _rename(port.states[present], names))
             else:
+                # The class beyond the last state means that there is no value: it has no axes to rename.
                 fits &= port.classes == present
         return int(fits.argmax()) if fits.any() else None
 

@@ -47,22 +47,24 @@ class ProblemBuilder:
         return [self._make_node(f"{v.role} {v.name}", v.costs, self._node_usage(v)) for v in self.listed]
 
     def edges(self) -> list[Edge]:
-        found = []
+        edges = []
         for moment, step in enumerate(self.liveness.with_clones.listed):
             self.tables.on_built(len(self.graph.types))
             if isinstance(step, Share):
-                found.append(self._share_edge(step.value, moment))
+                edges.append(self._share_edge(step.value, moment))
                 if step.value in self.liveness.with_clones.clone_of:
-                    found.append(self._link_edge(self.liveness.with_clones.clone_of[step.value], step.value))
+                    edges.append(self._link_edge(self.liveness.with_clones.clone_of[step.value], step.value))
             elif isinstance(step, Read):
-                found.append(self._read_edge(step.value, step.reader, moment))
-        return found
+                edges.append(self._read_edge(step.value, step.reader, moment))
+        return edges
 
     def _make_node(self, name: str, costs: Integers, spans: list[UsageSpan]) -> Node:
         """Build a node. Nodes that differ in name and time steps only are validated once."""
         if len(spans) != 1:
             return Node.over(name, costs, spans)
         ((start, stop, usage),) = spans
+        # Layers share these arrays, so their ids tell equal nodes apart from others at no cost. The cached node keeps
+        # both arrays, so neither id is used again.
         key = id(costs), id(usage)
         if key not in self.node_cache:
             self.node_cache[key] = Node.over(name, costs, spans)
@@ -77,25 +79,31 @@ class ProblemBuilder:
                 return self._shared_copy_usage(variable)
             case Role.OP:
                 position = self._position[variable.name]
-                made, values = self.liveness.ran_at[position], self.graph.ops[position].values
+                start, values = self.liveness.ran_at[position], self.graph.ops[position].values
                 if variable.name in self.single and values[0] in self.liveness.reads_at:
                     return [
-                        (made, self.liveness.first_read_at(values[0]), self.tables.held(values[0], variable.results[0]))
+                        (
+                            start,
+                            self.liveness.first_read_at(values[0]),
+                            self.tables.held(values[0], variable.results[0]),
+                        )
                     ]
                 unread = [
                     (v, p) for v, p in zip(values, variable.results, strict=True) if v not in self.liveness.reads_at
                 ]
+                # A result that nobody reads is still computed: it is held while its op runs. Results of several that
+                # are read are held by the edges that lead out of them (`_result_usage`).
                 nothing = np.zeros(len(variable.costs), np.int64)
-                return [(made, made + 1, sum((self.tables.held(v, p) for v, p in unread), nothing))]
+                return [(start, start + 1, sum((self.tables.held(v, p) for v, p in unread), nothing))]
             case _:
                 return []
 
     def _shared_copy_usage(self, hub: Variable) -> list[UsageSpan]:
         """Return the usage of a shared copy, between the steps at which any of its lifetimes begins or ends."""
-        whens = [self.liveness.held(hub.name, life) for life in hub.lifetimes]
-        moments = sorted({moment for start, stop in whens if start < stop for moment in (start, stop)})
+        intervals = [self.liveness.held(hub.name, life) for life in hub.lifetimes]
+        moments = sorted({moment for start, stop in intervals if start < stop for moment in (start, stop)})
         return [
-            (start, stop, self._live_bytes(hub, tuple(first <= start < last for first, last in whens)))
+            (start, stop, self._live_bytes(hub, tuple(first <= start < last for first, last in intervals)))
             for start, stop in pairwise(moments)
         ]
 
@@ -120,20 +128,26 @@ class ProblemBuilder:
         maker, result = self.maker[value]
         hub = self.at[Role.SHARED_COPY, value]
         lives = self.listed[hub].lifetimes
-        comes = [
+        arrives = [
             life is not None and not (life.is_kept and value in self.liveness.with_clones.clone_of) for life in lives
         ]
-        way = ["same" if self.liveness.is_in_place(value, life) else "time" for life in lives]
-        costs = [tuple(name if own else "barred" for name, own in zip(way, comes, strict=True))]
-        costs += [tuple("barred" if own else "free" for own in comes)] if self._is_optional(maker) else []
+        names = ["same" if self.liveness.is_in_place(value, life) else "time" for life in lives]
+        costs = [tuple(name if own else "barred" for name, own in zip(names, arrives, strict=True))]
+        costs += [tuple("barred" if own else "free" for own in arrives)] if self._is_optional(maker) else []
         uses = [
-            (moment, moment + 1, ["beside" if value in self.inputs else "through" if own else "free" for own in comes])
+            (
+                moment,
+                moment + 1,
+                ["beside" if value in self.inputs else "through" if own else "free" for own in arrives],
+            )
         ]
         if value in self.inputs:
+            # An input stays in memory, so its shared copy uses memory of its own only where its sharding differs.
             ends = {self.liveness.released_at(life.last): life for life in lives if life is not None}
             uses += [
                 (moment + 1, end, ["changed" if life == own else "free" for life in lives]) for end, own in ends.items()
             ]
+        # A clone that does not run has one more row, which uses nothing.
         idle = [("free",) * len(lives)] * (len(costs) - 1)
         used = [(start, stop, (tuple(line), *idle)) for start, stop, line in uses]
         ports = self.listed[maker].results[result], self.listed[hub].operands[0]
@@ -160,15 +174,16 @@ class ProblemBuilder:
         shared = value in self.liveness.shared_at
         maker, result = (self.at[Role.SHARED_COPY, value], 0) if shared else self.maker[value]
         op = None if reader.op is None else self.graph.ops[reader.op].id
-        user, taken = self._output_layout(reader.operand) if op is None else self._operand_layout(op, reader.operand)
-        ports = self.listed[maker].results[result], taken
+        user, layout = self._output_layout(reader.operand) if op is None else self._operand_layout(op, reader.operand)
+        ports = self.listed[maker].results[result], layout
         place = self.liveness.position_of(reader)
         lives = self.listed[maker].lifetimes if shared else (SharedLifetime(place),)
-        ways = [self._read_terms(value, life, reader, shared=shared) for life in lives]
+        reads = [self._read_terms(value, life, reader, shared=shared) for life in lives]
         idle = [("barred" if life and life.last == place else "free", "free", "free") for life in lives]
         costs, during, after = (
             tuple(
-                (way[n], *((rest[n],) if self._is_optional(user) else ())) for way, rest in zip(ways, idle, strict=True)
+                (terms[n], *((rest[n],) if self._is_optional(user) else ()))
+                for terms, rest in zip(reads, idle, strict=True)
             )
             for n in range(3)
         )
@@ -228,6 +243,8 @@ class ProblemBuilder:
         spans = {n: (start, stop) for n, (start, stop, _) in enumerate(uses) if start < stop}
         key = (id(self.tables.by_value[value]), *map(id, (*ports, *lives)), blocks, *spans)
         if key not in self.edge_cache:
+            # Lifetimes with equal blocks in every matrix share rows: recomputation would otherwise multiply the
+            # matrices by the number of lifetimes at both ends.
             rows = LifetimeRows.of([tuple(block[row] for block in blocks) for row in range(len(cost))])
             columns = LifetimeRows.of(
                 [tuple(tuple(c[n] for c in block) for block in blocks) for n in range(len(cost[0]))]
@@ -255,5 +272,5 @@ class ProblemBuilder:
 
 
 def _link_name(one: SharedLifetime | None, other: SharedLifetime | None) -> str:
-    handed, taken = one is not None and one.is_kept, other is not None and other.is_kept
-    return "same" if handed and taken else "barred" if handed or taken else "free"
+    first, second = one is not None and one.is_kept, other is not None and other.is_kept
+    return "same" if first and second else "barred" if first or second else "free"

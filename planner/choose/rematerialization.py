@@ -33,6 +33,7 @@ def find_recomputable_ops(graph: Graph) -> dict[str, int]:
     read = find_readers(graph)
     dependent, kept = _parameter_dependent(graph), _cut_values(graph)
     late: dict[str, int] = {}
+    # Backward, so that the clones of an op's readers are known: they read the op's clone.
     for place, op in reversed(list(enumerate(graph.ops))):
         value = op.values[0]
         users = [] if len(op.values) > 1 or value in graph.outputs else [reader.op for reader in read.get(value, ())]
@@ -41,6 +42,8 @@ def find_recomputable_ops(graph: Graph) -> dict[str, int]:
         forward = [user for user in users if user is not None and graph.ops[user].phase == "forward"]
         again = [late[graph.ops[user].id] for user in forward if graph.ops[user].id in late]
         again += [user for user in users if user is not None and graph.ops[user].phase != "forward"]
+        # Without a forward reader after it, or with a late reader before the last of these, there is no time at which
+        # the value would be gone.
         if forward and again and place < max(forward) < min(again):
             late[op.id] = min(again)
     return {op.id: late[op.id] for op in graph.ops if op.id in late}
@@ -130,6 +133,7 @@ class GraphWithClones:
             return self.graph, self.listed
         left = drop_clones(self.graph, self.clone_of.keys() - set(ran))
         read = [find_readers(graph) for graph in (self.graph, left)]
+        # A value that lost readers by pruning is priced with its shared copy, so it keeps that copy.
         alone = {value for value, who in read[1].items() if len(who) == 1 == len(read[0].get(value, ()))}
         listed = remaining_steps(self.listed, self.graph, left)
         return left, tuple(step for step in listed if not (isinstance(step, Share) and step.value in alone))

@@ -70,6 +70,7 @@ class Variable:
     def with_none(self) -> Variable:
         """Return the variable with one more strategy, at no cost: not to run."""
         results, operands = (tuple(port.with_none() for port in ports) for ports in (self.results, self.operands))
+        # Not running costs nothing here: the edges forbid it wherever somebody reads the result.
         life = np.append(np.zeros(len(self.costs), np.int32), np.int32(1))
         return replace(self, costs=np.append(self.costs, 0), results=results, operands=operands, lifetime_of=life)
 
@@ -116,6 +117,8 @@ class _VariableBuilder:
             value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _result_layouts(op, v)
         }
         hubs = self._add_shared_copies(ops, makers)
+        # An input comes right before its first reader. Message passing follows this order, and it is tighter where
+        # neighbours are near each other.
         waiting = dict.fromkeys(i.id for i in self.graph.inputs)
         for step in self.liveness.with_clones.listed:
             if not isinstance(step, Execute) and step.value in waiting:
@@ -138,11 +141,14 @@ class _VariableBuilder:
 
     def _add_op(self, op: Op) -> Variable:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
+        # Equal ops of repeated layers share one rule object, so its id is enough and is hashed faster than its loops.
         key = (price_key(op), id(op.rule), kinds, op.results)
         if key not in self.by_signature:
             self.tick()
-            found = distinct_options(op, kinds, self.model, units=self.units)
-            self.by_signature[key] = Variable(Role.OP, "", found.costs_ps, found.results, found.operands, found.options)
+            candidates = distinct_options(op, kinds, self.model, units=self.units)
+            self.by_signature[key] = Variable(
+                Role.OP, "", candidates.costs_ps, candidates.results, candidates.operands, candidates.options
+            )
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
         uses = [*map(ValueUse, op.values), *(ValueUse(value, op.id, k) for k, value in enumerate(op.inputs))]
@@ -158,9 +164,9 @@ class _VariableBuilder:
         kind = self.graph.types[value]
         if (role, kind) not in self.by_signature:
             port = self._whole_layouts(kind)
-            made, read = ((port,), ()) if role is Role.INPUT else ((), (port,))
+            results, operands = ((port,), ()) if role is Role.INPUT else ((), (port,))
             costs = np.zeros(len(port.states), np.int64)
-            self.by_signature[role, kind] = Variable(role, "", costs, made, read)
+            self.by_signature[role, kind] = Variable(role, "", costs, results, operands)
         like = self.by_signature[role, kind]
         variable = Variable(role, name, like.costs, like.results, like.operands)
         if role is Role.INPUT:
@@ -186,8 +192,8 @@ class _VariableBuilder:
                 if pin.user == use.user and pin.operand in (None, use.operand):
                     rank = len(self.graph.types[use.value].shape)
                     wanted = pin.sharding.complete(rank, self.model.mesh)
-                    met = np.array([state == wanted for state in port.states])[port.classes]
-                    fits = met if fits is None else fits & met
+                    meets = np.array([state == wanted for state in port.states])[port.classes]
+                    fits = meets if fits is None else fits & meets
                     if not fits.any():
                         raise _unmet_pin(variable, port, wanted, value=use.value)
         return variable if fits is None or fits.all() else variable.select(np.flatnonzero(fits))
@@ -211,12 +217,12 @@ class _VariableBuilder:
         A value with a single reader stays as it is produced. Values with equal layouts share their arrays.
         """
         lives = self.liveness.lifetimes(value)
-        made = own[:1] if any(self.liveness.is_in_place(value, life) for life in lives) else own
+        ports = own[:1] if any(self.liveness.is_in_place(value, life) for life in lives) else own
         kinds = tuple(life and life.is_kept for life in lives)
         key = (Role.SHARED_COPY, kinds, *map(id, own), 0, *map(id, other))
         if key not in self.by_signature:
             every = _merge_states((*own, *other) if value in self.liveness.with_clones.clones else (*other, *own))
-            offered = {None: None, True: every, False: _merge_states(made)}
+            offered = {None: None, True: every, False: _merge_states(ports)}
             self.by_signature[key] = _shared_copy_variable(tuple(every), [offered[kind] for kind in kinds])
         like = self.by_signature[key]
         return Variable(

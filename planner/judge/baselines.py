@@ -131,6 +131,7 @@ def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]
         loop = _weight_loop(op, weights, contraction=inside)
         if loop is not None and can_split(op.rule.loops[loop], mesh.group_size(axes)):
             split_loops[op.id] = {op.rule.loops[loop].name: axes}
+            # A column parallel product starts a region, the row parallel one after it ends the region.
             inside = not inside
         if inside:
             columns.update(op.values)
@@ -193,6 +194,7 @@ def _complete_strategies(fixed: dict[int, int], formulation: Formulation) -> Non
     for role in (Role.SHARED_COPY, Role.OUTPUT):
         for node, variable in enumerate(formulation.variables):
             if variable.role is role:
+                # Neighbours that are not fixed yet were priced at their best; from now on they see this choice.
                 fixed[node] = int(price[node].argmin())
                 for edge in (edges[number] for number in leaving[node]):
                     if edge.target not in fixed:

@@ -69,6 +69,7 @@ def _pair_ops(
         for low, high in zip(below, above, strict=True)
     )
     matches = dict(known)
+    # From the most to the least specific view, and unique ops first: a wrong pair would spread along the edges.
     for mine, other in (views, halves, below, above):
         _pair_class(matches, base, new, mine=mine, other=other, alone=True)
     _propagate_pair(matches, base, new, *labels)
@@ -84,6 +85,7 @@ def _pair_leftovers(
 ) -> None:
     """Match the remaining ops of equal labels: by name, then along common runs."""
     taken = set(matches.values())
+    # Frontends name ops by position, so a name is only trusted once structure has paired all it can.
     free = {op.id: mine[op.id] for op in base.ops if op.id not in taken}
     matches |= {op.id: op.id for op in new.ops if op.id not in matches and free.get(op.id) == other[op.id]}
     taken = set(matches.values())
@@ -122,6 +124,7 @@ def _refine_views(
     above = _view_from_readers(
         graph, {value: labels[op.id] for op in graph.ops for value in op.values} | inputs, number
     )
+    # Two rounds are enough to tell apart ops that only the other direction's neighbours distinguish; more cost time.
     for _ in range(2):
         values = _view_from_readers(graph, seen, number)
         seen = _view_from_inputs(graph, values, {op.id: values[op.values[0]] for op in graph.ops}, number=number)

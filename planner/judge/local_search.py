@@ -60,6 +60,8 @@ def _find_improvement(
         best = int(costs.argmin())
         if costs[best] >= costs[chosen[node]]:
             continue
+        # The problem prices one value's reshards exactly, but the program may do better or worse: the program
+        # decides.
         changed = (*chosen[:node], best, *chosen[node + 1 :])
         after = Analysis(write(question, question.decode(changed)), question.model)
         fits = limit is None or after.peak_bytes <= max(limit, analysis.peak_bytes)

@@ -49,12 +49,14 @@ class ProductCommunication:
 def min_elements(m: int, n: int, k: int, devices: int) -> float:
     """Return the least number of elements that some device sends or receives."""
     a, b, c = sorted((m, n, k), reverse=True)
+    # The three cases of the theorem: one, two or all three dims are worth splitting.
     if devices <= a / b:
         accessed = (a * b + a * c) / devices + b * c
     elif devices <= a * b / c**2:
         accessed = 2 * math.sqrt(a * b * c**2 / devices) + a * b / devices
     else:
         accessed = 3 * (a * b * c / devices) ** (2 / 3)
+    # What a device holds of the operands and the result at the start need not be sent.
     return max(0.0, accessed - (a * b + a * c + b * c) / devices)
 
 

@@ -104,6 +104,7 @@ class _Simulation:
 
     def _issue(self) -> None:
         """Make collectives that grow memory wait for an earlier op, and queue instructions that wait for nothing."""
+        # Issuing by ops that ended, not by time, is what a framework does: it prefetches so many layers ahead.
         earlier = np.cumsum([stream == COMPUTE for stream in self.streams])
         for place, stream in enumerate(self.streams):
             after = int(earlier[place]) - self.ahead
@@ -141,6 +142,7 @@ class _Simulation:
         waiting = self.waiting[stream]
         if stream in self.busy or not waiting:
             return None
+        # Ops run in program order even where a later one is ready first, as on one stream of a GPU.
         in_turn = stream != COMPUTE or waiting[0] == self.computes[self.begun]
         return waiting[0] if in_turn else None
 
@@ -150,6 +152,7 @@ class _Simulation:
         self.busy.add(stream)
         self.starts[place] = self.now
         heapq.heappush(self.running, (self.now + self.times[place], place))
+        # Memory is taken at the start, before the operands are freed at the end: while it runs both are held.
         self.held = self.held + sum(self.sizes[name] for name in self.program.instructions[place].results)
         self.peak = max(self.peak, int(self.held.max()))
 

@@ -51,6 +51,7 @@ class WhatIf:
     question: Formulation
     strategies: Sequence[int]
     bound_ps: int
+    # Smaller than a plan's gap: differences between options are small parts of a step.
     gap: float = 1e-6
     deterministic: bool = False
     exact_variables: int = EXACT_VARIABLES
@@ -113,6 +114,7 @@ class WhatIf:
         starts = self.question.problem.arrays.node_start
         allowed = np.repeat(free, np.diff(starts))
         allowed[starts[:-1] + np.array(self.strategies)] = True
+        # Last, so that neither the plan's own strategy nor a free variable allows another one here.
         allowed[starts[node] : starts[node + 1]] = False
         allowed[starts[node] + strategy] = True
         return allowed
@@ -124,6 +126,7 @@ class WhatIf:
         for source, target in zip(layout.source.tolist(), layout.target.tolist(), strict=True):
             joined[source].append(target)
             joined[target].append(source)
+        # Breadth first: what a forced option changes fades with the distance.
         queue = [node]
         seen = {node}
         for current in queue:

@@ -198,6 +198,8 @@ def _solve_stage(
     limit = request.time_limit_s
     half_gap = replace(request, gap=request.gap / 2, deterministic=request.deterministic or limit is None)
     lowered = [low for low in map(folded.fold_choice, starts) if low is not None]
+    # Without a limit the search of a folded problem is deterministic: its result must not depend on the machine's
+    # speed.
     seconds = SECONDS if limit is None else SHARE * limit
     return _run_solver(
         folded.problem,

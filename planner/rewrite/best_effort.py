@@ -29,6 +29,7 @@ def complete_options(graph: Graph, mesh: Mesh, given: Given, *, inputs: Mapping[
         option = _op_option(op, loop_axes[op.id])
         for operand, value in enumerate(op.inputs):
             wanted = op.rule.operand_sharding(operand, option).split_axes
+            # The first wish wins (the last reader's, as the walk is backward): later ones would undo what it decided.
             if value not in split and any(wanted):
                 split[value] = wanted
     for op in graph.ops:

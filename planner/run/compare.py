@@ -65,6 +65,7 @@ def _clip_to_tensor(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple
 
 def _difference(got: Array, wanted: Array, xp: Any) -> float:
     got, wanted = got.reshape(-1), wanted.reshape(-1)
+    # Equal infinities and nans on both sides are no difference; their difference would be nan.
     alike = (got == wanted) | (xp.isnan(got) & xp.isnan(wanted))
     got, wanted = got[~alike], wanted[~alike]
     if not (xp.isfinite(got).all() and xp.isfinite(wanted).all()):

@@ -49,6 +49,7 @@ class SizeClasses:
 
     def find(self, place: SizeVariable) -> SizeVariable:
         while self.parent[place] != place:
+            # Path halving keeps the trees flat without a second pass.
             self.parent[place] = place = self.parent[self.parent[place]]
         return place
 
@@ -96,6 +97,7 @@ class SizeClasses:
         return [] if root in self.fixed else [root]
 
     def _smallest(self, root: SizeVariable, first: int) -> int:
+        # A multiple of every count that divides the original divides evenly where that does.
         step = math.lcm(*(n for n in self.needs[root] if self.size[root] % n == 0))
         fitting = (step * n for n in range(first, self.size[root] // step) if self._is_suitable(root, step * n))
         return next(fitting, self.size[root])
@@ -103,6 +105,7 @@ class SizeClasses:
     def _is_suitable(self, root: SizeVariable, size: int) -> bool:
         """Return whether a size divides evenly exactly where the original does, and blocks nest where they did."""
         whole = self.size[root]
+        # Uneven dims must stay uneven: padding and short blocks are what a small run has to exercise.
         even = all((size % n == 0) == (whole % n == 0) and size >= min(n, whole) for n in self.needs[root])
         return even and all(blocks_nest(size, *counts) for counts in self.nested[root])
 
@@ -164,6 +167,7 @@ class SizeClasses:
 
     def _define(self, place: SizeVariable, joined: bool, parts: list[SizeVariable]) -> None:
         neutral = 0 if joined else 1
+        # A loop of one iteration says nothing of the dim, and dims without it can be united.
         parts = [part for part in parts if self.size[part] != neutral]
         if len(parts) == 1:
             self._unite(place, parts[0])
@@ -193,8 +197,9 @@ class SizeClasses:
                 first, *others = sorted(definitions, key=str)
                 for other in others:
                     changed |= self._reconcile(root, first, other)
-        kept, self.fixed = self.fixed, set()
-        for place in kept:
+        # Fixing a class also fixes its parts, which were not yet united when the place was noted.
+        fixed, self.fixed = self.fixed, set()
+        for place in fixed:
             self._fix_size(place)
 
     def _reconcile(self, root: SizeVariable, one: Definition, other: Definition) -> bool:

@@ -158,11 +158,12 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
         else:
             done = run_program(program, arrays, xp, precision=precision, on_progress=on_progress)
         error = _largest_error(program, whole, done, xp=xp)
+        # Where the numbers differ too, the place where they begin to says more than a count.
         difference = find_first_miscount(program, done)
         if error > tolerance:
             began = find_first_difference(program, arrays, whole, xp=xp, precision=precision, tolerance=tolerance)
             difference = began or difference or find_first_output(program, whole, done, xp=xp, tolerance=tolerance)
-    found = replace(
+    compared = replace(
         verdict,
         verdict="equal" if error <= tolerance and difference is None else "different",
         max_relative_error=error,
@@ -170,7 +171,7 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
         counted_peak_bytes=int(done.peak.max()),
         difference=difference,
     )
-    return found, done
+    return compared, done
 
 
 def rounding_tolerance(graph: Graph, precision: str) -> float:

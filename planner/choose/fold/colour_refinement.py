@@ -53,6 +53,7 @@ class LabelledGraph:
             ends = zip(inner, self.in_edges, self.out_edges, strict=True)
             colours.append(
                 _number_keys(
+                    # -1 separates edges into a node from edges out of it: no label is negative.
                     [(own, *_refine_colours(into, inner), -1, *_refine_colours(out, inner)) for own, into, out in ends]
                 )
             )
@@ -68,6 +69,7 @@ class LabelledGraph:
 
 def _refine_colours(links: list[LabelledEdge], inner: list[int]) -> list[int]:
     """Return a number for each pair of a label and a view; view numbers are below the number of nodes."""
+    # One integer per pair sorts and hashes much faster than a tuple.
     return sorted([label * len(inner) + inner[other] for other, label in links])
 
 

@@ -51,6 +51,7 @@ def _layer_orders(nodes: int, orbits: Sequence[Sequence[int]]) -> Iterator[Integ
     layers = max(map(len, orbits), default=0)
     place = np.full(nodes, -1)
     for orbit in orbits:
+        # Positions in orbits that are shorter than the stack are scaled to its length.
         place[list(orbit)] = np.arange(len(orbit)) * layers // len(orbit)
     for order in (place, layers - 1 - place):
         for outside in (-1, layers):

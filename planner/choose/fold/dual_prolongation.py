@@ -52,6 +52,7 @@ def _share_messages(starts: Integers, folded: Integers, of: Integers, *, times: 
     """
     edge = np.repeat(np.arange(of.size), np.diff(starts))
     shared = of[edge] >= 0
+    # `at - starts[edge]` is the position of a value within its edge, which is the same in the folded edge.
     edge, at = edge[shared], np.flatnonzero(shared)
     values = np.zeros(int(starts[-1]))
     values[at] = messages[folded[of[edge]] + at - starts[edge]] / times[of[edge]]

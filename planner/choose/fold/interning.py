@@ -22,15 +22,17 @@ class ArrayInterner:
 
     def number(self, array: Array) -> int:
         """Return the number of an array, equal for arrays of equal type, shape and content only."""
-        known = self._by_identity.get(id(array))
-        if known is not None:
-            return known
+        number = self._by_identity.get(id(array))
+        if number is not None:
+            return number
         digest = blake2b(np.ascontiguousarray(array).data, key=f"{array.dtype}{array.shape}".encode()[:64]).digest()
         alike = self._by_digest.setdefault(digest, [])
-        found = next((n for n in alike if np.array_equal(self._first[n], array)), len(self._first))
-        if found == len(self._first):
+        # Folding ties nodes by these numbers: a collision of digests would give wrong plans, so contents are compared
+        # too.
+        number = next((n for n in alike if np.array_equal(self._first[n], array)), len(self._first))
+        if number == len(self._first):
             self._first.append(array)
-            alike.append(found)
-        self._by_identity[id(array)] = found
+            alike.append(number)
+        self._by_identity[id(array)] = number
         self._kept.append(array)  # A freed array's id could be reused by another one.
-        return found
+        return number

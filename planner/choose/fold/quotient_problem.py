@@ -92,6 +92,7 @@ class _QuotientBuilder:
         kind = edge_class(edge, source, target, contents=self.contents)
         self.like.setdefault(kind, edge)
         self.times[kind] += edge.multiplicity
+        # Owners of usages are nodes and edges alike: edges have negative numbers.
         owner = self.owners.setdefault(kind, -1 - len(self.owners))
         for usage in edge.usages:
             self._uses(owner, usage.matrix, (usage.start, usage.stop))
@@ -122,6 +123,7 @@ class _QuotientBuilder:
         total = np.zeros_like(self.arrays[next(iter(self.costs[owner]))])
         for number, times in self.costs[owner].items():
             cost = self.arrays[number]
+            # Compared before it is multiplied: the product could overflow.
             total += np.where(cost > (IMPOSSIBLE - 1) // times, IMPOSSIBLE, cost * times)
             np.minimum(total, IMPOSSIBLE, out=total)
         return total
@@ -138,6 +140,7 @@ class _QuotientBuilder:
         while left:
             times = min(left, most)
             yield Edge(source, target, like.source_class, like.target_class, like.matrix, times, usages)
+            # The usages belong to all the edges together, so only the first one carries them.
             left, usages = left - times, ()
 
     def _most(self, number: int, cost: Integers) -> int:

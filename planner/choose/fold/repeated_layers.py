@@ -74,14 +74,17 @@ def find_stacks(structure: LabelledGraph) -> LayerStacks:
 
 def _find_seeds(views: list[list[int]], levels: list[int], free: set[int]) -> Iterable[list[tuple[int, int]]]:
     """Yield seeds for each depth: consecutive members of the first class of the most frequent size."""
+    # By depth in the data flow, not by number: graphs list the ops of layers in any order.
     ordered = sorted(free, key=lambda v: (levels[v], v))
     for depth in SEED_DEPTHS:
         classes: dict[int, list[int]] = defaultdict(list)
         for v in ordered:
             classes[views[depth][v]].append(v)
+        # Members of one depth are alternatives within a layer (q, k and v), not consecutive layers.
         chains = [each for each in classes.values() if 1 < len(each) == len({levels[v] for v in each})]
         sizes = Counter(map(len, chains))
         if sizes:
+            # The size that maps the most nodes, as an estimate: the number of its classes times the pairs in each.
             size = max(sizes, key=lambda n: (sizes[n] * (n - 1), n))
             yield list(pairwise(next(each for each in chains if len(each) == size)))
 
@@ -145,6 +148,7 @@ class _ShiftGrowth:
             return False
         self.shift[one] = other
         self.used.add(other)
+        # Only the ends of orbits are kept up to date, so that a cycle is found in constant time.
         first, last = self.first.pop(one, one), self.last.pop(other, other)
         self.first[last], self.last[first] = first, last
         return True

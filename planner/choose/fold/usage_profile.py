@@ -44,8 +44,8 @@ class Usages:
         np.add.at(change, (row, np.searchsorted(moments, start)), 1)
         np.subtract.at(change, (row, np.searchsorted(moments, stop)), 1)
         counts = np.cumsum(change, axis=1, out=change)[:, :-1]
-        kept = _undominated_moments(counts)
-        return Profile(self.rows, counts[:, kept], moments[kept])
+        undominated = _undominated_moments(counts)
+        return Profile(self.rows, counts[:, undominated], moments[undominated])
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,22 +80,26 @@ def _last_moments(start: Integers, stop: Integers) -> Integers:
 
     At all other steps no more is used.
     """
+    # Until something ends usage only grows, so the step before an end is the largest since the last start.
     ends = np.unique(stop) - 1
     begun = np.searchsorted(np.sort(start), ends, side="right")
-    kept: Integers = ends[np.diff(begun, prepend=0) > 0]
-    return kept
+    last: Integers = ends[np.diff(begun, prepend=0) > 0]
+    return last
 
 
 def _undominated_moments(counts: Counts) -> Integers:
     """Return the time steps that no mean of two others dominates; only steps with the same live arrays are compared."""
+    # Within such a group counts move linearly from layer to layer, so the first and the last step dominate most
+    # others.
     held = np.ascontiguousarray(counts.T)
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for moment, things in enumerate(np.packbits(held > 0, axis=1)):
-        groups[things.tobytes()].append(moment)
-    found: list[int] = []
+    for moment, live in enumerate(np.packbits(held > 0, axis=1)):
+        groups[live.tobytes()].append(moment)
+    undominated: list[int] = []
     for moments in groups.values():
-        found += [moments[k] for k in _extreme_rows(held[moments].astype(np.int64))] if len(moments) > 1 else moments
-    return np.array(sorted(found), np.int64)
+        rows = _extreme_rows(held[moments].astype(np.int64)) if len(moments) > 1 else [0]
+        undominated += [moments[row] for row in rows]
+    return np.array(sorted(undominated), np.int64)
 
 
 def _extreme_rows(held: Integers) -> list[int]:
@@ -107,6 +111,7 @@ def _extreme_rows(held: Integers) -> list[int]:
     first, last = held[0], held[-1]
     widest = int(np.abs(first - last).argmax())
     sign = 1 if first[widest] > last[widest] else -1
+    # Times the denominator q, so that all stays in integers: q * row <= p * first + (q - p) * last.
     p, q = sign * (held[:, widest] - last[widest]), sign * int(first[widest] - last[widest])
     p, q = (p, q) if q else (np.ones_like(p), 1)
     below = (p >= 0) & (p <= q) & (q * held <= p[:, None] * first + (q - p)[:, None] * last).all(axis=1)
