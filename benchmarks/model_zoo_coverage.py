@@ -2,17 +2,19 @@
 
 Every model is imported, as a forward pass and as a training step, in a child process with a time limit. The outcome is
 `complete` (every call has a row), `replicated` (with the calls that have none), `refused` (with the designed error),
-`failed` (any other error: a defect) or `timeout`. A document is loaded as a graph, but not planned.
+`not exportable` (refused because torch.export cannot trace or differentiate it), `failed` (any other error: a defect)
+or `timeout`. A document is loaded as a graph, but not planned.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -40,6 +42,15 @@ SIZES = {
     1: "bos_token_id decoder_start_token_id",
 }
 OVERRIDES = {name: size for size, names in SIZES.items() for name in names.split()}
+LAYERS = {name: size for name, size in OVERRIDES.items() if "layer" in name}
+ATTEMPTS: tuple[dict[str, int], ...] = (
+    OVERRIDES,
+    {name: size for name, size in OVERRIDES.items() if name != "head_dim"},
+    LAYERS,
+    {},
+)
+"""The sizes of tiny instances. Not every configuration takes them all: the first that can be exported is used."""
+CANNOT_EXPORT = ("model cannot be built", "torch.export cannot trace", "torch cannot differentiate")
 Outcome = tuple[str, str]
 
 
@@ -64,13 +75,33 @@ def list_types() -> list[str]:
 
 def import_type(kind: str, train: str | None) -> dict[str, Any]:
     """Return the document of a tiny instance of a type of transformers."""
+    for sizes in ATTEMPTS[:-1]:
+        try:
+            return _import_sized(kind, train, sizes)
+        except ShardplanError as refusal:
+            if not is_not_exportable(str(refusal)):
+                raise
+    return _import_sized(kind, train, ATTEMPTS[-1])
+
+
+def _import_sized(kind: str, train: str | None, sizes: Mapping[str, int]) -> dict[str, Any]:
     from transformers import CONFIG_MAPPING
 
     given = CONFIG_MAPPING[kind]()
-    config = {
-        name: size for name, size in OVERRIDES.items() if isinstance(getattr(given, name, None), int) or "_id" in name
-    }
+    config = {name: size for name, size in sizes.items() if _has_size(given, name)}
     return import_torch(f"transformers:{kind}", batch=2, seq=16, config=config, train=train)
+
+
+def _has_size(config: Any, name: str) -> bool:
+    try:
+        return isinstance(getattr(config, name, None), int) or (name.endswith("_token_id") and hasattr(config, name))
+    except Exception:  # noqa: BLE001 - some configurations refuse to name a size that differs from layer to layer
+        return False
+
+
+def is_not_exportable(refusal: str) -> bool:
+    """Return whether a refusal says that torch or transformers, not shardplan, cannot do it."""
+    return any(each in refusal for each in CANNOT_EXPORT)
 
 
 def import_module(name: str, train: str | None) -> dict[str, Any]:
@@ -89,7 +120,7 @@ def classify(build: Callable[[], dict[str, Any]]) -> Outcome:
         try:
             load_graph(GraphDocument.model_validate(build()), Mesh.parse("2"))
         except ShardplanError as refusal:
-            return "refused", str(refusal)[:400]
+            return "not exportable" if is_not_exportable(str(refusal)) else "refused", str(refusal)[:400]
         except Exception as failure:  # noqa: BLE001 - any other error is a defect, and counted
             return "failed", f"{type(failure).__name__}: {failure}"[:400]
     named = [str(each.message) for each in raised if issubclass(each.category, UnknownOpWarning)]
@@ -130,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
+    logging.disable()  # torch and transformers print the trace of every model that cannot be exported
     import torch
     import transformers
 

@@ -41,7 +41,6 @@ ATTENTION_OF_THEIR_OWN = ["bloom", "falcon", "gptj", "mpt"]
 REFUSED_MODELS = [
     ("gpt2", "wanted transformers:<model type> or module:function"),
     ("transformers:nothing", "wanted a type of language models or image classifiers"),
-    *((f"transformers:{kind}", "replaceable scaled_dot_product_attention") for kind in ATTENTION_OF_THEIR_OWN),
     ("no_such_module:build", "No module named 'no_such_module'"),
     ("json:dumps", "model cannot be built"),
     ("builtins:dict", "wanted (module, args, kwargs)"),

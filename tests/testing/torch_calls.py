@@ -211,6 +211,18 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda x: F.interpolate(x, scale_factor=2), (I1,)),
     (lambda x: F.interpolate(x, size=(6, 18)), (I2,)),
     (lambda x: F.interpolate(x, scale_factor=2), (I3,)),
+    *((torch.roll, (X, shifts, dims)) for shifts, dims in ((1, 0), (-2, 1), ((1, 2), (0, 1)), (3, None), (0, 0))),
+    (lambda x: F.pad(x, (-1, 1)), (X,)),
+    (lambda x: F.pad(x, (1, -2, -1, 0), value=2.0), (X,)),
+    (lambda x: A.native_group_norm(x, None, None, 2, 4, 3, 2, 1e-5)[0], (torch.arange(24.0).reshape(2, 4, 3).sin(),)),
+    *(
+        (
+            lambda x, n, mode=mode: F.embedding_bag(n, x, torch.tensor([0, 1, 1]), mode=mode),
+            (X, torch.tensor([1, 0, 1, 1])),
+        )
+        for mode in ("sum", "mean")
+    ),
+    (lambda x, n: F.embedding_bag(n, x, mode="mean", padding_idx=0), (P, torch.tensor([[1, 0], [2, 1]]))),
     (F.l1_loss, (X, X.flip(0))),
     (F.mse_loss, (X, X.flip(0))),
     (F.smooth_l1_loss, (X, X.flip(0))),

@@ -105,8 +105,27 @@ def averages() -> Any:
     return Calls(forward, linear=nn.Linear(3, 8), **zeros)
 
 
+def recurrent() -> Any:
+    """An LSTM of two layers, group normalisation, a rolled and a cropped image, and bags of embeddings."""
+
+    def forward(self: Any, x: Any) -> Any:
+        words = (x[:, 0, 0] * 7).long().abs() % 10
+        image = F.pad(self.norm(self.mix(x)).roll((3, -5), (2, 3)), (-5, -6, 0, 1))
+        states, (last, _) = self.lstm(image.mean(2).transpose(1, 2))
+        return states.square().mean() + last.sum() + self.bags(words).tanh().mean()
+
+    parts = {"mix": nn.Conv2d(3, 4, 1), "norm": nn.GroupNorm(2, 4), "bags": nn.EmbeddingBag(10, 4, mode="sum")}
+    return Calls(forward, lstm=nn.LSTM(4, 3, num_layers=2, batch_first=True), **parts)
+
+
 SHAPE = (8, 3, 16, 16)
-MODULES: dict[str, Callable[[], Any]] = {"resnet": resnet, "unet": unet, "frozen": frozen, "averages": averages}
+MODULES: dict[str, Callable[[], Any]] = {
+    "resnet": resnet,
+    "unet": unet,
+    "frozen": frozen,
+    "averages": averages,
+    "recurrent": recurrent,
+}
 
 
 @dataclass(frozen=True)

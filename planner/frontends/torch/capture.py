@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,8 @@ from planner.frontends.torch.joint_graph import ModuleWithLoss
 ATTENTION = "shardplan"
 """The name under which we register plain scaled_dot_product_attention with transformers."""
 
-SDPA_WANTED = "one whose attention is a replaceable scaled_dot_product_attention, such as gpt2 or llama"
+IMAGE_SIZE = 224
+"""Pixels a side, for models whose configuration has no size: that of most image classifiers."""
 
 FLOATS = ("f32", "bf16", "f16", "f64")
 
@@ -67,7 +70,10 @@ def trace_module(
 ) -> ExportedProgram:
     """Export a module. Raises InvalidGraph, with the line of the model's code, if it cannot be traced."""
     try:
-        return torch.export.export(module, args, dict(kwargs), strict=False)
+        with warnings.catch_warnings():
+            # Recurrent layers list their weights anew, which changes nothing.
+            warnings.filterwarnings("ignore", "The tensor attributes? ", UserWarning)
+            return torch.export.export(module, args, dict(kwargs), strict=False)
     except Exception as failure:  # the model's own code runs, and may raise anything
         wanted = "fixed sizes, no branches on data"
         raise InvalidGraph(
@@ -121,7 +127,9 @@ def _cross_entropy(output: Any, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _image_example(config: Any, batch: int) -> dict[str, Any]:
-    sides = (config.image_size,) * 2 if isinstance(config.image_size, int) else tuple(config.image_size)
+    """Return images of the size in the configuration, or of IMAGE_SIZE for models that take any."""
+    size = getattr(config, "image_size", IMAGE_SIZE)
+    sides = (size, size) if isinstance(size, int) else tuple(size)
     return {"pixel_values": torch.zeros(batch, config.num_channels, *sides, dtype=config.dtype)}
 
 
@@ -134,7 +142,7 @@ def _text_example(kind: str, module: Any, batch: int, *, seq: int | None) -> dic
     accepted = inspect.signature(module.forward).parameters
     names = ["input_ids"] + ["decoder_input_ids"] * module.config.is_encoder_decoder
     inputs: dict[str, Any] = {name: torch.zeros(batch, seq, dtype=torch.int64) for name in names}
-    if "attention_mask" in accepted:
+    if "attention_mask" in accepted and module.config._attn_implementation == ATTENTION:
         inputs["attention_mask"] = torch.ones(batch, seq, dtype=torch.int64)
     return inputs | ({"use_cache": False} if "use_cache" in accepted else {})
 
@@ -169,9 +177,6 @@ def _build_model(kind: str, options: CaptureOptions) -> Any:
     from transformers import CONFIG_MAPPING
 
     model = _model_class(kind)
-    # We pass no mask; a model with its own attention code would read that as "every key is visible".
-    if not model._supports_sdpa:
-        raise InvalidRequest("model type", got=kind, wanted=SDPA_WANTED)
     if options.dtype not in FLOATS:
         raise InvalidRequest("dtype", where=kind, got=options.dtype, wanted=f"one of {', '.join(FLOATS)}")
     overrides = dict(options.config)
@@ -182,10 +187,12 @@ def _build_model(kind: str, options: CaptureOptions) -> Any:
         config, dtype = CONFIG_MAPPING[kind](**overrides), DTYPES[options.dtype]
         if options.layers is not None and hasattr(config, "num_decoder_layers"):
             config.num_decoder_layers = options.layers
-        return model._from_config(config, attn_implementation=ATTENTION, dtype=dtype)
-    except KeyError as missing:
-        raise InvalidRequest("model type", where=_format_failure(missing), got=kind, wanted=SDPA_WANTED) from missing
-    except (AssertionError, AttributeError, TypeError, ValueError) as refused:
+        # A model with attention code of its own gets its own masks: it would read our None as "every key is visible".
+        if model._supports_sdpa:
+            with suppress(KeyError):  # raised by models that have a class for each implementation
+                return model._from_config(config, attn_implementation=ATTENTION, dtype=dtype)
+        return model._from_config(config, attn_implementation="eager", dtype=dtype)
+    except Exception as refused:  # the checks of configurations raise what they like
         raise InvalidRequest("model cannot be built", where=kind, got=_format_failure(refused)) from refused
 
 

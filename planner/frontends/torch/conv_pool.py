@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from planner.frontends.graph_builder import DocumentValue
-from planner.frontends.torch.aten_call import AtenCall, AtenRow
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, RowResult
 from planner.ir.sharding import Shape
 
 
@@ -110,9 +111,21 @@ def average_pool_size(call: AtenCall, whole: Shape, pooled: Shape) -> list[int]:
 
 def group_norm(call: AtenCall) -> DocumentValue:
     """Normalise by mean and variance over the channels of a group and the spatial dims."""
-    x, groups = call["input"], call["num_groups"]
+    return _normalize_groups(call, call["num_groups"])[0]
+
+
+def native_group_norm(call: AtenCall) -> Sequence[RowResult]:
+    """Return the normalised input, and mean and reciprocal deviation of each group, which the gradient reads."""
+    normal, mean, root = _normalize_groups(call, call["group"])
+    shape = (normal.shape[0], call["group"])
+    return [normal, call.reshape(mean, shape), call.reshape(root, shape)]
+
+
+def _normalize_groups(call: AtenCall, groups: int) -> tuple[DocumentValue, DocumentValue, DocumentValue]:
+    x = call["input"]
     parts = call.reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    centred = _binary(call, "subtract", parts, right=_mean_of_groups(call, parts))
+    mean = _mean_of_groups(call, parts)
+    centred = _binary(call, "subtract", parts, right=mean)
     square = call.step("square", [centred])
     variance = _mean_of_groups(call, square)
     root = call.step("rsqrt", [call.step("add", [variance], scalar=call["eps"])])
@@ -121,7 +134,7 @@ def group_norm(call: AtenCall) -> DocumentValue:
         normal = _binary(call, "multiply", normal, right=_over_channels(call, call["weight"], x))
     if call["bias"] is not None:
         normal = _binary(call, "add", normal, right=_over_channels(call, call["bias"], x))
-    return normal
+    return normal, mean, root
 
 
 def _mean_of_groups(call: AtenCall, parts: DocumentValue) -> DocumentValue:

@@ -14,9 +14,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from planner.frontends.torch.op_table import ATEN
+from planner.frontends.torch.smaller_calls import SMALLER_CALLS
 
-SMALLER = {overload: function for overload, function in decomposition_table.items() if str(overload) not in ATEN}
-"""torch's decompositions of the calls that have no row."""
+SMALLER = {
+    overload: function
+    for overload, function in (decomposition_table | dict(SMALLER_CALLS)).items()
+    if str(overload) not in ATEN
+}
+"""The decompositions of calls that have no row, torch's and ours."""
 
 PRIMS = {
     "default": "abs ceil cos erf exp expm1 floor log log1p neg reciprocal round rsqrt sign sin sqrt tanh "
@@ -52,7 +57,9 @@ def _trace(call: Callable[..., Any], values: Sequence[torch.Tensor]) -> Graph | 
     """Trace a function of tensors like `values`, which have no storage; return None if it cannot be traced."""
     pure = torch.func.functionalize(call, remove="mutations")
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with torch.no_grad(), warnings.catch_warnings(action="ignore"), mode:
+    # Without MKL-DNN torch computes recurrent layers from smaller calls.
+    plain = torch.backends.mkldnn.flags(enabled=False)
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"), mode, plain:
         try:
             operands = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="cpu") for v in values]
             graph: Graph = make_fx(pure, decomposition_table=SMALLER)(*operands).graph
@@ -71,7 +78,7 @@ def _on_cpu(argument: Any) -> Any:
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:
     """Return the function that computes a call from smaller ones, which may be the call itself."""
-    known: Callable[..., Any] | None = decomposition_table.get(target)
-    if known is None and isinstance(target, torch._ops.OpOverload) and target._can_decompose():
+    function: Callable[..., Any] | None = SMALLER_CALLS.get(target) or decomposition_table.get(target)
+    if function is None and isinstance(target, torch._ops.OpOverload) and target._can_decompose():
         return target.decompose  # type: ignore[no-any-return]  # torch is untyped here
-    return known
+    return function

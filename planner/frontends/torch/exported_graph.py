@@ -15,6 +15,7 @@ from torch.fx import Graph, Node
 from planner.errors import InvalidGraph
 from planner.frontends.torch import inline_regions, patterns
 from planner.frontends.torch.location import refuse_data_dependent
+from planner.frontends.torch.smaller_calls import SMALLER_CALLS
 
 KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -95,6 +96,15 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     return program
 
 
+def write_smaller_calls(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with the calls of `SMALLER_CALLS` written as smaller ones, which autograd differentiates."""
+    if not any(node.target in SMALLER_CALLS for node in program.graph.nodes):
+        return program
+    _move_state(program)
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
+        return program.run_decompositions(dict(SMALLER_CALLS))
+
+
 def _move_state(program: ExportedProgram) -> None:
     """Move a state on the meta device, as that of a file, in place to where the program was traced."""
     moved: dict[int, torch.Tensor] = {}
@@ -129,13 +139,13 @@ def written_buffers(program: ExportedProgram) -> dict[str, str]:
 
 
 def _placeholders(program: ExportedProgram, graph: Graph) -> dict[str, Placeholder]:
-    first = first_of_tied(program)
+    first, numbers = first_of_tied(program), constant_numbers(program)
     placeholders = {}
     specs = program.graph_signature.input_specs
     for node, spec in zip(graph.find_nodes(op="placeholder"), specs, strict=True):
         shown = first.get(spec.target, spec)
-        known = _constant_number(program.constants.get(spec.target)) if spec.kind == InputKind.CONSTANT_TENSOR else None
-        placeholders[node.name] = Placeholder(shown.arg.name, KINDS[spec.kind], shown.target or shown.arg.name, known)
+        name, known = shown.target or shown.arg.name, numbers.get(spec.target)
+        placeholders[node.name] = Placeholder(shown.arg.name, KINDS[spec.kind], name, known)
     return placeholders
 
 
@@ -147,6 +157,12 @@ def first_of_tied(program: ExportedProgram) -> dict[str | None, InputSpec]:
         if spec.kind == InputKind.PARAMETER:
             same[spec.target] = first.setdefault(id(program.state_dict[spec.target]), spec)
     return same
+
+
+def constant_numbers(program: ExportedProgram) -> dict[str | None, float | None]:
+    """Return the tensors that the model's code made, each with its number where it has one element with storage."""
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.CONSTANT_TENSOR]
+    return {spec.target: _constant_number(program.constants.get(spec.target)) for spec in specs}
 
 
 def _constant_number(constant: Any) -> float | None:

@@ -24,6 +24,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 from torch.fx.traceback import preserve_node_meta
 from torch.utils._pytree import tree_map_only, tree_structure, tree_unflatten
@@ -33,9 +34,11 @@ from planner.frontends.torch import custom_ops, inline_regions
 from planner.frontends.torch.exported_graph import (
     ExportedGraph,
     Placeholder,
+    constant_numbers,
     decompose_and_combine,
     first_of_tied,
     functionalize,
+    write_smaller_calls,
     written_buffers,
 )
 
@@ -63,14 +66,15 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     The one result of `program` is the loss; the program is modified and cannot be used afterwards. Raises InvalidGraph
     if the result is not a single floating-point number.
     """
-    program = functionalize(program, name)
+    program = write_smaller_calls(functionalize(program, name))
     _check_loss(program, name)
     inline_regions.inline_regions(program.graph, program.graph_module)
     decompose_and_combine(program)
     _replace_with_rows(program.graph)
     program.graph_module.recompile()
+    numbers = constant_numbers(program)
     try:
-        return _to_exported_graph(_trace_joint(program), program)
+        return _to_exported_graph(_trace_joint(program), program, numbers)
     except Exception as failure:  # torch's autograd runs the model's calls, and may raise anything
         got = f"{type(failure).__name__}: {failure}".splitlines()[0]
         wanted = "calls that torch can differentiate and whose shapes do not depend on data"
@@ -81,10 +85,12 @@ def _trace_joint(program: ExportedProgram) -> Graph:
     """Trace forward and backward pass together."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with ExitStack() as stack, tracing(TracingContext(mode)), mode, preserve_node_meta():
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))  # whose recurrent layers are one call
         stack.enter_context(warnings.catch_warnings(action="ignore"))  # tracing makes torch warn of its own code
         _pretend_cpu(program)
         args, kwargs = _example_inputs(program)
         module = program.module()
+        _register_constants(module, program)
         _return_next_values(module, list(written_buffers(program)))
         joint = aot_export_joint_with_descriptors(stack, module, args, kwargs, decompositions={})
     return joint.graph_module.graph
@@ -115,6 +121,17 @@ def _pretend_cpu(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         node.args, node.kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (node.args, node.kwargs))
     program.graph_module.recompile()
+
+
+def _register_constants(module: Any, program: ExportedProgram) -> None:
+    """Make the tensors that the model's code made buffers, in place: autograd embeds other tensors in its graph."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.CONSTANT_TENSOR:
+            owner, _, name = spec.target.rpartition(".")
+            holder = module.get_submodule(owner)
+            tensor = getattr(holder, name)
+            delattr(holder, name)
+            holder.register_buffer(name, tensor, persistent=False)
 
 
 def _return_next_values(module: Any, buffers: Sequence[str]) -> None:
@@ -208,11 +225,15 @@ def _has_one_weight(node: Node) -> bool:
     return len(node.args) > 2 and node.args[2] is not None and len(node.args[1]) == 1
 
 
-def _to_exported_graph(graph: Graph, program: ExportedProgram) -> ExportedGraph:
+def _to_exported_graph(
+    graph: Graph, program: ExportedProgram, numbers: Mapping[str | None, float | None]
+) -> ExportedGraph:
     (output,) = graph.find_nodes(op="output")
     given = list(program.graph_signature.user_inputs)
     names = _names(program)
-    placeholders = {node.name: _placeholder(node, names, given) for node in graph.find_nodes(op="placeholder")}
+    placeholders = {
+        node.name: _placeholder(node, names, given, numbers=numbers) for node in graph.find_nodes(op="placeholder")
+    }
     results = list(zip(output.args[0], output.meta["desc"], strict=True))
     loss, *following = (node for node, role in results if isinstance(role, PlainAOTOutput))
     gradients: Mapping[str, Node] = {
@@ -233,11 +254,15 @@ def _names(program: ExportedProgram) -> dict[str, str]:
     return {target: name.removeprefix(PREFIX) for target, name in shown.items()}
 
 
-def _placeholder(node: Node, names: Mapping[str, str], given: list[Any]) -> Placeholder:
+def _placeholder(
+    node: Node, names: Mapping[str, str], given: list[Any], *, numbers: Mapping[str | None, float | None]
+) -> Placeholder:
     """Return what a placeholder of the joint graph stands for; the gradient of the loss itself is the constant 1."""
     match node.meta["desc"]:
         case ParamAOTInput(target=target):
             return Placeholder(names[target], "parameter", names[target])
+        case BufferAOTInput(target=target) if target in numbers:
+            return Placeholder(names[target], "constant", names[target], numbers[target])
         case BufferAOTInput(target=target):
             return Placeholder(names[target], "buffer", names[target])
         case PlainAOTInput(idx=number):

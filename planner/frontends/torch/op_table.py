@@ -154,6 +154,7 @@ ATEN: dict[str, AtenRow] = {
     "aten._native_batch_norm_legit_no_training.default": batch_norm.native_batch_norm,
     "aten.batch_norm.default": batch_norm.batch_norm,
     "aten.group_norm.default": conv_pool.group_norm,
+    "aten.native_group_norm.default": conv_pool.native_group_norm,
     # losses over classes
     "aten._log_softmax.default": losses.log_softmax,
     "aten.log_softmax.int": losses.log_softmax,
@@ -240,6 +241,7 @@ ATEN: dict[str, AtenRow] = {
     "aten.constant_pad_nd.default": views.pad,
     "aten.pad.default": views.pad,
     "aten.flip.default": views.flip,
+    "aten.roll.default": views.roll,
     # constants and ranges
     "aten.arange.default": views.arange,
     "aten.arange.start": views.arange,

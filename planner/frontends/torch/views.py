@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from planner.frontends.graph_builder import DocumentValue, clamp_infinity
@@ -142,14 +143,37 @@ def triangle(op: str) -> AtenRow:
 
 def pad(call: AtenCall) -> DocumentValue:
     """Pad by a constant; torch lists (low, high) pairs from the last dim backwards."""
-    x, widths, rank = call["self"], call["pad"], len(call["self"].shape)
+    x: DocumentValue = call["self"]
+    widths, rank = call["pad"], len(x.shape)
     call.demand("padding by what is there", call.arguments.get("mode", "constant") == "constant")
-    call.demand("padding by a negative width", all(width >= 0 for width in widths))
     count = rank - len(widths) // 2
     low, high = ([0] * count + list(widths[side::2])[::-1] for side in (0, 1))
-    return (
-        call.emit("pad", x, low=low, high=high, value=clamp_infinity(call["value"] or 0, x.dtype)) if any(widths) else x
-    )
+    for dim, (before, after) in enumerate(zip(low, high, strict=True)):
+        if min(before, after) < 0:  # a negative width cuts off
+            start, stop = max(0, -before), x.shape[dim] - max(0, -after)
+            shape = (*x.shape[:dim], stop - start, *x.shape[dim + 1 :])
+            x = call.step("slice", [x], shape, dim=dim, start=start, stop=stop)
+    low, high = ([max(0, width) for width in widths] for widths in (low, high))
+    if not any((*low, *high)):
+        return x
+    return call.emit("pad", x, low=low, high=high, value=clamp_infinity(call["value"] or 0, x.dtype))
+
+
+def roll(call: AtenCall) -> DocumentValue:
+    """Shift along each dim; what leaves at the end comes in at the start. Without dims the tensor is flat."""
+    x, dims = call["self"], call["dims"] or [0]
+    rolled = x if call["dims"] else call.reshape(x, (math.prod(x.shape),))
+    for shift, number in zip(call["shifts"], dims, strict=True):
+        dim = number % len(rolled.shape)
+        size = rolled.shape[dim]
+        if cut := -shift % size:
+            before, behind = rolled.shape[:dim], rolled.shape[dim + 1 :]
+            pieces = [
+                call.step("slice", [rolled], (*before, stop - start, *behind), dim=dim, start=start, stop=stop)
+                for start, stop in ((cut, size), (0, cut))
+            ]
+            rolled = call.step("concat", pieces, rolled.shape, dim=dim)
+    return call.reshape(rolled, x.shape)
 
 
 def flip(call: AtenCall) -> DocumentValue:
