@@ -38,7 +38,7 @@ def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> 
     """Return forward and backward pass; the outputs are the loss and the gradients of all parameters in order."""
     w = ModelBuilder(dtype)
     ids, labels = (w.input(name, [batch, seq], "input", dtype="i64") for name in ("input_ids", "labels"))
-    logits = _gpt(w, model, ids, fused) if model.family == "gpt" else build_logits(w, model, ids, 1.0)
+    logits = _gpt(w, model, ids, fused) if model.family == "gpt" else build_logits(w, model, ids, capacity=1.0)
     loss, seed = cross_entropy(w, logits, labels)
     found = differentiate(w, [node for node in w.nodes if node["phase"] == "forward"], (logits, seed))
     return w.document("micro batch", [loss, *(found[parameter.id] for parameter in w.parameters)])

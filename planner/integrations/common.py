@@ -33,11 +33,14 @@ def plan_document(
 ) -> ChosenShardings:
     """Plan a document on a mesh of the hardware profile `device`; show progress in a notebook or on a terminal.
 
-    Raises InvalidRequest if no plan fits the memory, and the errors of an invalid document or profile.
+    Raises InvalidRequest if no plan fits the memory or the time was up before one was found, and the errors of an
+    invalid document or profile.
     """
     graph = load_graph(validate_document(GraphDocument, document, name), mesh)
     with solving_line() as on_progress:
         plan = pipeline.plan(graph, mesh, read_hardware(device), request=request, on_progress=on_progress)
+    if plan.certificate.status == "unknown":
+        raise InvalidRequest("no plan found", where=name, got=plan.certificate.reason, wanted="a longer time limit")
     if plan.choice is None:
         proven = plan.certificate
         least = describe_infeasible(plan.limit_bytes, proven.least_limit_bytes, proven.least_limit_bound_bytes)

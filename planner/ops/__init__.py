@@ -33,7 +33,7 @@ from planner.ops import (
 )
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, Span
 
-__all__ = ["OPS", "Array", "OpContext", "OpDef", "OpSignature", "Span", "bind_op", "indexed_loops"]
+__all__ = ["OPS", "Array", "OpContext", "OpDef", "OpSignature", "Span", "aligned_loops", "bind_op", "indexed_loops"]
 
 FAMILIES = (
     elementwise,
@@ -67,6 +67,11 @@ def indexed_loops(op: Op) -> Mapping[int, str]:
     indexes = OPS[op.op].indexed_loops if op.op in OPS else {}
     sizes = op.rule.sizes
     return {operand: loop for operand, loop in indexes.items() if loop in sizes}
+
+
+def aligned_loops(op: Op) -> tuple[str, ...]:
+    """Return the loops of an op that run over positions of one sequence."""
+    return OPS[op.op].aligned_loops if op.op in OPS else ()
 
 
 def bind_op(

@@ -240,6 +240,7 @@ OP_DEFS = (
         _attention_dtypes,
         attrs=ATTRS,
         flops_fraction=_computed_fraction(_forward_flops),
+        aligned_loops=("s", "t"),
     ),
     OpDef(
         "scaled_dot_product_attention_backward",
@@ -249,5 +250,6 @@ OP_DEFS = (
         _backward_dtypes,
         attrs=ATTRS,
         flops_fraction=_computed_fraction(_backward_flops),
+        aligned_loops=("s", "t"),
     ),
 )

@@ -130,6 +130,7 @@ class OpDef:
     attrs           attributes of the op, with their types and defaults
     padding         value that windows read beyond the ends of an operand
     flops_fraction  (attributes, loop sizes) -> fraction of the flops that is computed; None: all of them
+    aligned_loops   loops over positions of one sequence: where their sizes are equal, a smaller program keeps them so
     """
 
     name: str
@@ -142,6 +143,7 @@ class OpDef:
     attrs: tuple[Attribute[Any], ...] = ()
     padding: float = 0
     flops_fraction: Callable[[Mapping[str, object], Mapping[str, int]], float] | None = None
+    aligned_loops: tuple[str, ...] = ()
 
     def notation(self, signature: OpSignature) -> str:
         """Return the rule of an op with this signature. Raises InvalidGraph for wrong attributes or dtypes."""

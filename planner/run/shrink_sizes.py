@@ -6,13 +6,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from planner.ir.basis_moves import blocks_nest
 from planner.ir.graph import Graph, Op, value_id
 from planner.ir.indexing import LoopKind, Rule
 from planner.ir.notation import Dim
 from planner.ir.program import OpCall, Program, Reshard
-from planner.ops import OPS, indexed_loops
+from planner.ops import OPS, aligned_loops, indexed_loops
 
 MIN_SIZE = 4
 MAX_TURNS = 60
@@ -49,7 +50,6 @@ class SizeClasses:
 
     def find(self, place: SizeVariable) -> SizeVariable:
         while self.parent[place] != place:
-            # Path halving keeps the trees flat without a second pass.
             self.parent[place] = place = self.parent[self.parent[place]]
         return place
 
@@ -87,8 +87,7 @@ class SizeClasses:
         return small[root]
 
     def _definition(self, root: SizeVariable) -> Definition | None:
-        definitions = self.definitions.get(root)
-        return min(definitions, key=str) if definitions and root not in self.fixed else None
+        return min(self.definitions.get(root, ()), key=str, default=None) if root not in self.fixed else None
 
     def _leaves(self, root: SizeVariable) -> list[SizeVariable]:
         """Return the classes with free sizes that a class consists of."""
@@ -105,7 +104,6 @@ class SizeClasses:
     def _is_suitable(self, root: SizeVariable, size: int) -> bool:
         """Return whether a size divides evenly exactly where the original does, and blocks nest where they did."""
         whole = self.size[root]
-        # Uneven dims must stay uneven: padding and short blocks are what a small run has to exercise.
         even = all((size % n == 0) == (whole % n == 0) and size >= min(n, whole) for n in self.needs[root])
         return even and all(blocks_nest(size, *counts) for counts in self.nested[root])
 
@@ -128,6 +126,7 @@ class SizeClasses:
         for loop in op.rule.loops:
             if loop.kind is not LoopKind.LINEAR:
                 self._add((op.id, loop.name), loop.size)
+        self._align_loops(op)
         terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
         for number, (term, value) in enumerate(terms):
             for position, dim in enumerate(term):
@@ -135,6 +134,12 @@ class SizeClasses:
                     self._read((value, position), dim, op.id, operand=number)
                 else:
                     self._define((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
+
+    def _align_loops(self, op: Op) -> None:
+        """Unite loops over positions of one sequence: with fewer keys than queries some queries may see no key."""
+        for one, other in pairwise((op.id, loop) for loop in aligned_loops(op)):
+            if self.size[one] == self.size[other]:
+                self._unite(one, other)
 
     def _equate_clone(self, op: Op) -> None:
         """Give a recomputed op the sizes of its original."""
@@ -167,7 +172,6 @@ class SizeClasses:
 
     def _define(self, place: SizeVariable, joined: bool, parts: list[SizeVariable]) -> None:
         neutral = 0 if joined else 1
-        # A loop of one iteration says nothing of the dim, and dims without it can be united.
         parts = [part for part in parts if self.size[part] != neutral]
         if len(parts) == 1:
             self._unite(place, parts[0])
@@ -197,7 +201,6 @@ class SizeClasses:
                 first, *others = sorted(definitions, key=str)
                 for other in others:
                     changed |= self._reconcile(root, first, other)
-        # Fixing a class also fixes its parts, which were not yet united when the place was noted.
         fixed, self.fixed = self.fixed, set()
         for place in fixed:
             self._fix_size(place)

@@ -37,7 +37,6 @@ OPS_OF_TWO_LAYERS = {
     "split": LAYERS,
     "gelu": LAYERS,
 }
-ATTENTION_OF_THEIR_OWN = ["bloom", "falcon", "gptj", "mpt"]
 REFUSED_MODELS = [
     ("gpt2", "wanted transformers:<model type> or module:function"),
     ("transformers:nothing", "wanted a type of language models or image classifiers"),

@@ -15,7 +15,9 @@ from planner.choose.hardware import load_profile
 from planner.documents.graphs import load_graph
 from planner.documents.plans import dump_plan
 from planner.documents.schemas import GraphDocument, validate_document
+from planner.errors import InvalidRequest
 from planner.frontends.zoo import import_zoo
+from planner.integrations.common import plan_document
 from planner.ir.graph import Annotation, Graph
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
@@ -168,3 +170,9 @@ def test_where_nothing_fits_the_answer_says_that_recomputation_would() -> None:
     assert proven.reason.startswith("--recompute auto fits: a step of")
     none_fits = plan(graph, mesh, CPU, request=replace(between, memory_limit_bytes=1)).certificate
     assert (none_fits.status, none_fits.reason) == ("infeasible", "gap proven")
+
+
+def test_a_framework_is_told_that_the_time_was_up_and_not_that_nothing_fits() -> None:
+    document = import_zoo("gpt2", batch=4, seq=8, layers=1)
+    with pytest.raises(InvalidRequest, match=r"gpt2: no plan found \(got time limit; wanted a longer time limit\)"):
+        plan_document(document, "gpt2", Mesh.parse("2"), device="cpu", request=Request(time_limit_s=1e-6))

@@ -217,8 +217,8 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda x: A.native_group_norm(x, None, None, 2, 4, 3, 2, 1e-5)[0], (torch.arange(24.0).reshape(2, 4, 3).sin(),)),
     *(
         (
-            lambda x, n, mode=mode: F.embedding_bag(n, x, torch.tensor([0, 1, 1]), mode=mode),
-            (X, torch.tensor([1, 0, 1, 1])),
+            lambda x, n, starts, mode=mode: F.embedding_bag(n, x, starts, mode=mode),
+            (P, torch.tensor([1, 0, 2, 1]), torch.tensor([0, 1, 1])),
         )
         for mode in ("sum", "mean")
     ),

@@ -65,7 +65,7 @@ def import_zoo(
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
     builder = ModelBuilder(dtype)
     ids = builder.input("input_ids", [batch, seq], "input", dtype="i64")
-    logits = build_logits(builder, shape, ids, capacity)
+    logits = build_logits(builder, shape, ids, capacity=capacity)
     outputs = [logits]
     if training is not None:
         outputs = append_training_step(

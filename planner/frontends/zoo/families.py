@@ -10,7 +10,7 @@ from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import Model
 
 
-def gpt(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
+def gpt(builder: ModelBuilder, model: Model, ids: DocumentValue, *, capacity: float) -> DocumentValue:
     """Build GPT-2: learned positions, layer norms, one product for query, key and value, gelu, a tied head."""
     batch, sequence = ids.shape
     width = model.width
@@ -40,7 +40,7 @@ def _gpt_block(builder: ModelBuilder, model: Model, x: DocumentValue) -> Documen
     return builder.emit("add", [x, layers.affine(builder, "mlp.c_proj", active, width=model.width)])
 
 
-def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
+def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, *, capacity: float) -> DocumentValue:
     """Build Llama and its kin: RMS norms, rotary positions, gated feed-forward networks or experts.
 
     Weights of Gemma's norms are those of its checkpoints plus one. The parts of latent heads that are turned have their
@@ -48,8 +48,8 @@ def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: f
     """
     batch, sequence = ids.shape
     words = builder.input("model.embed_tokens.weight", [model.vocabulary, model.width])
-    angles = _angles(builder, model, sequence, "rotary_emb")
-    local = _angles(builder, model, sequence, "rotary_emb_local") if model.style.turns_locally else angles
+    angles = _angles(builder, model, sequence, name="rotary_emb")
+    local = _angles(builder, model, sequence, name="rotary_emb_local") if model.style.turns_locally else angles
     x = builder.emit("embedding", [words, ids], [batch, sequence, model.width])
     if model.style.scales_words:
         x = builder.emit("multiply", [x], scalar=model.width**0.5)
@@ -63,7 +63,7 @@ def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: f
     return builder.emit("linear", [x, head], [batch, sequence, model.vocabulary])
 
 
-def _angles(builder: ModelBuilder, model: Model, sequence: int, name: str) -> list[DocumentValue]:
+def _angles(builder: ModelBuilder, model: Model, sequence: int, *, name: str) -> list[DocumentValue]:
     shape = [sequence, model.rotated // 2]
     return [builder.input(f"model.{name}.{part}", shape, "buffer") for part in ("cos", "sin")]
 
@@ -93,6 +93,6 @@ def _add_feed_forward(
     return builder.emit("add", [x, fed])
 
 
-def build_logits(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
+def build_logits(builder: ModelBuilder, model: Model, ids: DocumentValue, *, capacity: float) -> DocumentValue:
     """Build the forward pass of a model; return logits [batch, sequence, vocabulary]."""
-    return (gpt if model.family == "gpt" else decoder)(builder, model, ids, capacity)
+    return (gpt if model.family == "gpt" else decoder)(builder, model, ids, capacity=capacity)
