@@ -46,6 +46,8 @@ def placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[tuple[Plac
             left_out = ", ".join(mesh.names[axis] for axis in axes[len(split_axes) :])
             remarks.append(f"dim {dim} of {size} is not split along {left_out}: DTensor's uneven parts are others")
         for place, axis in enumerate(split_axes):
+            # DTensor splits by mesh axes in the mesh's order; a later axis that splits first leaves its blocks
+            # interleaved.
             stride = math.prod(mesh.shape[major] for major in split_axes[:place] if major > axis)
             by_axis[axis] = Shard(dim) if stride == 1 else _StridedShard(dim, split_factor=stride)
     return tuple(by_axis), remarks

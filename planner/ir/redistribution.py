@@ -67,6 +67,7 @@ def find_endpoints(source: Sharding, target: Sharding, shape: Shape, *, mesh: Me
     axes = differing_axes(source, target)
     rest = [axis for axis in range(len(mesh.shape)) if axis not in axes]
     group = mesh.group_index(rest)
+    # Axes that stay partial on both sides do not differ, and each of their terms moves on its own.
     gone = tuple(axis for axis in source.partial if axis in axes)
     new = tuple(axis for axis in target.partial if axis in axes)
     held, wanted = (clip_bounds(held_bounds(each, shape, mesh), shape) for each in (source, target))

@@ -35,6 +35,7 @@ def find_halo(dim: Dim, size: int, loops: Mapping[str, int], *, parts: int) -> t
     for span, (begin, end) in zip(loop_blocks, dim_blocks, strict=True):
         low, high = read_interval(dim, whole | {dim.loops[0]: span})
         if low < high:
+            # What lies beyond the dim's ends is padding, which nobody sends.
             before, after = max(before, begin - max(low, 0)), max(after, min(high, size) - end)
     return before, after
 

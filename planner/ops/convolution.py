@@ -157,6 +157,7 @@ def _transpose_rule(signature: OpSignature) -> str:
     rule = _ConvolutionTerms.of(signature, x, weight, made)
     read, left, sizes, whole = [], [], [], [name_each("r", len(rule.geometry))]
     for i, (each, size, taps) in enumerate(zip(rule.geometry, x[2:], weight[2:], strict=True)):
+        # The gradient of a strided convolution is a window over dy for each residue t of the position.
         first, last = each.interval(taps)
         read.append(f"(y{i}+e{i}-{-first})")
         sizes += [f"e{i}={last - first + 1}", f"y{i}={-(-size // each.stride)}"]

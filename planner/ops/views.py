@@ -51,6 +51,7 @@ def _common_loops(source: Shape, target: Shape) -> tuple[list[str], list[str], l
         if j >= 0 and rest_right[j] == 1:
             j -= 1
             continue
+        # From the minor end: only a major part of a dim can be split, and the loops are cut where both sides cut.
         common = math.gcd(rest_left[i], rest_right[j])
         if common == min(rest_left[i], rest_right[j]):
             name, count = f"d{count}", count + 1
@@ -79,6 +80,7 @@ def _block_stretch(
     i, j, count = at
     product_left = product_right = 1
     while True:
+        # The side that is behind takes its next dim, so the stretch is as short as it can be.
         if product_left <= product_right:
             side, rest, place, i = left, rest_left, i, i - 1
             product_left *= rest[place]

@@ -66,6 +66,7 @@ class ProgramBuilder:
     def add_op_call(self, op: Op, option: Option, cuts: LoopPartitions = ()) -> None:
         done = OpCall(op, option, tuple(self._operands), op.values, cuts)
         self.instructions.append(done)
+        # Operands come one by one, between other moves, and belong to the next op call.
         self._operands.clear()
         for position, value in enumerate(op.values):
             self._sharding[value] = done.result_sharding(position, self.mesh)

@@ -71,6 +71,7 @@ def materialize_completed(
         writer.reshard_for_all(name, layout)
     for op in graph.ops:
         option = completed.option(op)
+        # Halos and offsets of results are kept through ops that can run on them, without communication.
         cuts = find_loop_partitions(op.rule, [completed.definition(value) for value in op.values])
         for operand in range(len(op.inputs)):
             writer.add_operand(op, operand, option, cuts=cuts)

@@ -72,6 +72,7 @@ def find_first_difference(
     tolerance: float,
 ) -> Difference | None:
     """Return the first wrong value of a run on logical devices; None where every value is right."""
+    # Always on logical devices: an MPI run would have to gather every value.
     executor = Executor(program, arrays, xp, precision, LocalTransport(program.mesh.devices))
     graph_value = {name: name for name, _ in program.arguments}
     for place, done in enumerate(program.instructions):

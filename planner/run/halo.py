@@ -38,6 +38,7 @@ def update_halos(
     for member, sides, other in _pairs(wire.members, grid):
         _check(sides, cores[member], cores[other], halos=new, where=f"{where}, members {member} and {other}")
         strip = [_core_strip(*each) for each in zip(sides, cores[other].shape, new, strict=True)]
+        # Strips are cut from cores alone, corners included, so one exchange fills all halos.
         sent[other][member] = cores[other][tuple(strip)]
     arrived = wire.exchange(sent)
     for member, sides, other in _pairs(wire.members, grid):

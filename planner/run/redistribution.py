@@ -110,6 +110,7 @@ def _reduce_parts(
         cell, part, _, sender, device = row
         by_term, own = terms[cell, part, device], int(done.endpoints.term[device])
         by_term[int(done.endpoints.term[sender])] = flat
+        # A reducer's own term never travels; it is added when its first part of the cell arrives.
         if own not in by_term and _holds(done, cell, device):
             by_term[own] = _part(done, held, row, device=device)
     return {

@@ -76,6 +76,7 @@ def unread_instructions(program: SpmdProgram) -> tuple[int, ...]:
     Dropping from the one list drops on every device, so coherence holds.
     """
     read, dropped = set(program.outputs), []
+    # Backward, so that what only dropped instructions read is dropped too.
     for place in reversed(range(len(program.instructions))):
         done = program.instructions[place]
         if is_pure(done) and not read & set(done.results):

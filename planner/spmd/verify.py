@@ -97,6 +97,7 @@ def infer_results(call: SpmdCall, s: CallSignature) -> tuple[LocalType, ...]:
     """Return the result types that follow from the operands; the element type of a reduction is the declared one."""
     row = op_def_of(call)
     types = row.infer(s)
+    # A reduction may accumulate in a wider type than its operand's: the declared one.
     if row.element is ElementRule.ACCUMULATOR:
         types = tuple(
             LocalType(kind.shape, given.dtype) for kind, given in zip(types, call.types or types, strict=False)

@@ -36,6 +36,7 @@ class DeviceClass:
 
 def group_devices(done: OpCall, mesh: Mesh) -> list[DeviceClass]:
     """Return all devices in classes by what they do for an op."""
+    # With padded loops most uneven ops need one class, and so no switch by device number.
     done = _padded_parts(done, mesh)
     groups: dict[str, list[tuple[int, LocalPart]]] = defaultdict(list)
     read = {}
@@ -59,6 +60,7 @@ def _padded_parts(done: OpCall, mesh: Mesh) -> OpCall:
     """Return the op with its independent loops as long as all their padded blocks together."""
     op, rule = done.op, done.op.rule
     option = {loop.name: axes for loop, axes in zip(rule.loops, done.option, strict=True)}
+    # A loop that some result lacks is summed or compared over: padding would be counted.
     free = find_plain_loops(rule).intersection(*({loop for dim in term for loop in dim.loops} for term in rule.results))
     padded_loops = {name: axes for name in free - dict(done.loop_partitions).keys() if (axes := option[name])}
 

@@ -100,6 +100,7 @@ class _PermuteBuffers:
             lines.append(f"piece = lax.ppermute(piece, {self.names!r}, {pairs!r})")
         if "there" in value:
             lines.append(f"there = taken(made, {there}, {like.count})")
+        # Every device runs every line: what a device that receives nothing computes is thrown away here.
         arrives = self.table(receivers, [True] * len(pieces), False)
         return [*lines, f"made = jnp.where({arrives}, put(made, {value}, {there}), made)"]
 
@@ -135,7 +136,9 @@ def _combine_pieces(done: Transfers, ends: _PermuteBuffers, reduction: Reduction
     lines, begun = [], set[tuple[int, bytes, int]]()
     for pieces in _group_rounds(_sent_pieces(done, done.reduce)):
         first = [
-            each.place not in begun and not _is_inside(each.box, done.endpoints.held[each.receiver]) for each in pieces
+            # A term is combined only with one that is there: an earlier piece, or what the device itself held.
+            each.place not in begun and not _is_inside(each.box, done.endpoints.held[each.receiver])
+            for each in pieces
         ]
         begun.update(each.place for each in pieces)
         table = ends.table([each.receiver for each in pieces], first, False)
@@ -149,6 +152,8 @@ def _combine_pieces(done: Transfers, ends: _PermuteBuffers, reduction: Reduction
 def _group_rounds(pieces: Iterable[_TilePiece]) -> list[list[_TilePiece]]:
     rounds: list[list[_TilePiece]] = []
     for piece in pieces:
+        # First fit: a round is one ppermute, in which a device may send and receive once, and all pieces have one
+        # shape.
         if fitting := next((listed for listed in rounds if piece.is_compatible(listed)), None):
             fitting.append(piece)
         else:

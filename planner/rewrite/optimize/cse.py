@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.ir.collectives import Collective
 from planner.ir.program import Instruction, Program, Reshard
-from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, is_pure, rewrite_once, zero_price
+from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_once, zero_price
 
 
 def eliminate_common_collectives(program: Program, price: Price = zero_price) -> Program:
@@ -15,7 +15,7 @@ def eliminate_common_collectives(program: Program, price: Price = zero_price) ->
     first_result: dict[tuple[Collective, str], str] = {}
 
     def share(draft: ProgramRewriter, done: Instruction) -> bool:
-        if not isinstance(done, Reshard) or not is_pure(done):
+        if not isinstance(done, Reshard):
             return False
         first = first_result.setdefault((done.collective, done.operand), done.result)
         return first != done.result and draft.replace(done, [], {done.result: first})

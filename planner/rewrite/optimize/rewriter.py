@@ -15,22 +15,16 @@ from dataclasses import dataclass, field, replace
 from planner.ir.basis_moves import is_exact
 from planner.ir.collectives import Collective, Kind
 from planner.ir.indexing import Option
-from planner.ir.program import Instruction, OpCall, Program, Reshard, ShardedValue, infer_results
+from planner.ir.program import Instruction, Program, Reshard, ShardedValue, infer_results
 from planner.ir.sharding import Axes
 
 Price = Callable[[Instruction, Mapping[str, ShardedValue]], int]
 """Time of an instruction; the mapping holds the values it reads."""
-IMPURE = frozenset({"send", "recv"})
 
 
 def zero_price(done: Instruction, values: Mapping[str, ShardedValue]) -> int:
     """Return 0, so that every rewrite is kept."""
     return 0
-
-
-def is_pure(done: Instruction) -> bool:
-    """Return whether an instruction may be dropped when nobody reads its results: all but send and recv."""
-    return isinstance(done, OpCall) or done.collective.kind not in IMPURE
 
 
 @dataclass
@@ -67,6 +61,7 @@ class ProgramRewriter:
     def rename_operands(self, done: Instruction) -> Instruction:
         """The next instruction, with the names its operands have now."""
         operands = tuple(map(self.current_name, done.operands))
+        # The current instruction may be replaced, so its own reads do not keep its operands alive.
         self.pending.subtract(operands)
         self.reads.subtract(operands)
         if operands == done.operands:
@@ -144,6 +139,7 @@ class ProgramRewriter:
         dead = self._find_unread(done, added, names)
         if offer is None or offer[0] > sum(self.price(gone, self.values) for gone in (done, *dead)):
             return False
+        # Readers rely on type and sharding: a new value may only take the place of one that has both.
         if any((offer[1].get(new) or self.values[new]) != self.values[old] for old, new in names.items()):
             return False
         for gone in dead:
@@ -168,7 +164,7 @@ class ProgramRewriter:
         waiting = list(done.operands)
         while waiting:
             maker = self.emitted.get(self.maker.get(waiting.pop(), -1))
-            if maker is None or maker.results[0] in dead or not is_pure(maker):
+            if maker is None or maker.results[0] in dead:
                 continue
             if all(self.reads[name] + new_reads[name] <= 0 for name in maker.results):
                 dead[maker.results[0]] = maker

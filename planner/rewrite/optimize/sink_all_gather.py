@@ -27,6 +27,7 @@ def _sink(draft: ProgramRewriter, done: Instruction) -> bool:
 
 def _sink_operand(draft: ProgramRewriter, run: OpCall, operand: int) -> bool:
     gather = draft.find_move(run.operands[operand], Kind.ALL_GATHER)
+    # With another reader the gather stays, and one behind the op would come on top of it.
     if gather is None or gather.collective.dim is None or draft.reads[gather.result]:
         return False
     loop = parallel_loop(run, operand, gather.collective.dim)

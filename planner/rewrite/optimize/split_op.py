@@ -53,6 +53,7 @@ def split_op(draft: ProgramRewriter, run: OpCall, loop: int, *, axes: Axes) -> S
     available: dict[tuple[str, Sharding], str] = {}
     for position, name in enumerate(run.operands):
         wanted = rule.operand_sharding(position, option)
+        # An op may read a value twice: it is brought into each sharding once.
         if (name, wanted) not in available:
             chain, available[name, wanted] = _reshard_operand(draft, name, wanted, axes=axes)
             moves += chain

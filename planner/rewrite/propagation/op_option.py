@@ -51,6 +51,7 @@ def find_preferred_option(
         return None
     accepted: list[Sharding | None] = list(explicit)
     option = infer_default_option(rule, mesh, explicit[count:], results=explicit[:count])
+    # Annotations of this op that can be met are kept: implied shardings may only add to them.
     keep = _meets_explicit(rule, option, explicit, count=count)
     for place, slot in enumerate(slots):
         for other in slot.implied:
@@ -121,6 +122,7 @@ class _Loops:
             if other != name and set(axes) & set(others):
                 got = f"{list(axes)} on {name}, {list(others)} on {other}"
                 raise InvalidSharding("conflict: one axis on two loops", where=where, got=got, wanted="each axis once")
+        # An empty list leaves the loop open to a later operand; results come first, as in the dialect.
         self.axes[name] = self.axes.get(name) or axes
 
     def assign_partial(self, sharding: Sharding, where: str) -> None:
