@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InvalidRule
+from planner.ir import notation
 from planner.ir.notation import Dim, Pattern, parse_rule
 from planner.ir.sharding import Reduction
 
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "rules.md"
 PRINTED = [
     "b m k, k n -> b m n",
     "b s (h d) -> b h s d",
@@ -139,3 +144,9 @@ def test_any_rule_read_back_is_the_rule(
         ),
     )
     assert parse_rule(str(pattern)) == pattern
+
+
+def test_the_page_on_rules_shows_the_module_s_rules_and_all_of_them_parse() -> None:
+    shown = [rule.replace("\\|", "|") for rule in re.findall(r"^\| `(.*)` \|", PAGE.read_text(), re.MULTILINE)]
+    assert shown == re.findall(r"^    (\S.*?) {2,}", notation.__doc__ or "", re.MULTILINE)
+    assert [str(parse_rule(rule)) for rule in shown] == shown
