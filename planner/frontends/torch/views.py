@@ -161,19 +161,11 @@ def pad(call: AtenCall) -> DocumentValue:
 
 def roll(call: AtenCall) -> DocumentValue:
     """Shift along each dim; what leaves at the end comes in at the start. Without dims the tensor is flat."""
-    x, dims = call["self"], call["dims"] or [0]
-    rolled = x if call["dims"] else call.reshape(x, (math.prod(x.shape),))
-    for shift, number in zip(call["shifts"], dims, strict=True):
-        dim = number % len(rolled.shape)
-        size = rolled.shape[dim]
-        if cut := -shift % size:
-            before, behind = rolled.shape[:dim], rolled.shape[dim + 1 :]
-            pieces = [
-                call.step("slice", [rolled], (*before, stop - start, *behind), dim=dim, start=start, stop=stop)
-                for start, stop in ((cut, size), (0, cut))
-            ]
-            rolled = call.step("concat", pieces, rolled.shape, dim=dim)
-    return call.reshape(rolled, x.shape)
+    x, dims, shifts = call["self"], call["dims"], list(call["shifts"])
+    if dims:
+        return call.emit("roll", x, dims=[dim % len(x.shape) for dim in dims], shifts=shifts)
+    flat = call.reshape(x, (math.prod(x.shape),))
+    return call.reshape(call.step("roll", [flat], dims=[0], shifts=shifts), x.shape)
 
 
 def flip(call: AtenCall) -> DocumentValue:
