@@ -58,6 +58,13 @@ class FrameworkCall:
         """Emit a node on the way to the last, with a result of each type."""
         return self.builder.emit_all(op, list(operands), types, attrs=attrs)
 
+    def cut(self, value: DocumentValue, dim: int, *, start: int = 0, stop: int) -> DocumentValue:
+        """Return the positions from `start` to before `stop` along a dim; all of them are the value itself."""
+        if (start, stop) == (0, value.shape[dim]):
+            return value
+        shape = (*value.shape[:dim], stop - start, *value.shape[dim + 1 :])
+        return self.step("slice", [value], shape, dim=dim, start=start, stop=stop)
+
     def cast(self, value: DocumentValue, dtype: str) -> DocumentValue:
         return self.builder.cast(value, dtype)
 

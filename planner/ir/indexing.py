@@ -143,21 +143,27 @@ class Rule:
         numbers = {loop.name: number for number, loop in enumerate(self.loops)}
         dims = tuple(None if dim.joined or not dim.loops else numbers[dim.loops[0]] for dim in term)
         loops = zip(self.loops, partial, strict=True)
-        return _LayoutOfOption(dims, tuple((n, loop.reduction) for n, (loop, sums) in enumerate(loops) if sums))
+        return _LayoutOfOption(
+            len(self.loops), dims, tuple((n, loop.reduction) for n, (loop, sums) in enumerate(loops) if sums)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _LayoutOfOption:
     """How the option of an op shards one operand or result.
 
+    loops    the number of loops of the op
     dims     the number of the loop that splits each dim, or None
     partial  the loops along which the value is partial, with the reduction
     """
 
+    loops: int
     dims: tuple[int | None, ...]
     partial: tuple[tuple[int, Reduction], ...]
 
     def sharding(self, option: Option) -> Sharding:
+        if len(option) != self.loops:
+            raise InvalidRule("lists of an option", got=len(option), wanted=f"{self.loops}, one a loop")
         split = tuple([() if loop is None else option[loop] for loop in self.dims])
         return _sharding(split, tuple([(kind, axis) for loop, kind in self.partial for axis in option[loop]]))
 

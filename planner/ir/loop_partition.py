@@ -65,7 +65,6 @@ def find_loop_partitions(rule: Rule, results: Sequence[Sharding]) -> LoopPartiti
                     if sharding.sharded_dims_offsets
                     else LoopPartition(halo=(sizes[0], sizes[1]))
                 )
-    # One sharding has halos or offsets, never both.
     with_offsets = {name: cut for name, cut in cuts.items() if cut.offsets}
     return tuple(sorted((with_offsets or cuts).items()))
 

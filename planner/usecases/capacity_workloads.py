@@ -31,11 +31,6 @@ def zoo_workloads(
         yield read_workload(import_zoo(name, batch=batch, seq=seq, **options))
 
 
-def count_tokens(document: Mapping[str, Any]) -> int | None:
-    """Count the tokens of a step: the elements of the graph's first integer input, or None where it has none."""
-    return read_workload(document).tokens
-
-
 def list_pass_batches(global_batch: int) -> list[int]:
     """Return the batches of one pass to try for an update on `global_batch` sequences: it, a half, a quarter, ..."""
     if global_batch < 1:

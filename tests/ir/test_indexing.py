@@ -13,7 +13,7 @@ from planner.choose.options import enumerate_options
 from planner.errors import InvalidRule
 from planner.ir.binding import bind_rule
 from planner.ir.graph import TensorType
-from planner.ir.indexing import LoopKind, Rule
+from planner.ir.indexing import LoopKind, Option, Rule
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding
 from planner.ops import bind_op
@@ -237,3 +237,11 @@ def test_a_reshape_can_be_split_where_blocks_stay_blocks(source: Shape, target: 
     rule = bind_op("reshape", (TensorType(source, "f32"),), (TensorType(target, "f32"),), attrs={}, notation=None)
     held = {rule.operand_sharding(0, option) for option in enumerate_options(rule, Mesh.parse("2"))}
     assert {dim for sharding in held for dim, axes in enumerate(sharding.split_axes) if axes} == dims
+
+
+@pytest.mark.parametrize("option", [((), ()), ((), (), (), ())])
+def test_an_option_with_another_number_of_loops_is_refused(option: Option) -> None:
+    rule = bind_rule("m k, k n -> m n", [(4, 4), (4, 4)], [(4, 4)])
+    for read in (rule.operand_sharding, rule.result_sharding):
+        with pytest.raises(InvalidRule, match=f"got {len(option)}; wanted 3, one a loop"):
+            read(0, option)

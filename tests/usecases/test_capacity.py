@@ -28,7 +28,7 @@ from planner.usecases.capacity_question import (
     HardwareOffer,
 )
 from planner.usecases.capacity_search import CapacitySearch
-from planner.usecases.capacity_workloads import count_tokens, read_workload
+from planner.usecases.capacity_workloads import read_workload
 
 Document = Mapping[str, Any]
 GAP = 1e-3
@@ -61,7 +61,7 @@ def exhaustive(asked: CapacityQuestion) -> dict[int, CandidateResult]:
 
 def test_the_tokens_of_a_step_are_the_elements_of_its_first_whole_numbers() -> None:
     assert model(8).tokens == 8 * 64
-    assert count_tokens({"inputs": [{"kind": "input", "dtype": "f32", "shape": [2, 3]}]}) is None
+    assert read_workload({"inputs": [{"kind": "input", "dtype": "f32", "shape": [2, 3]}]}).tokens is None
 
 
 def test_few_meshes_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> None:

@@ -41,9 +41,7 @@ def take_slice(call: OnnxNodeCall, value: DocumentValue, dim: int, *, places: ra
     """Return the elements at these positions of a dim, through a slice, a flip and a strided slice as needed."""
     call.demand("a result without elements", len(places) > 0)
     low, high = min(places), max(places) + 1
-    if (low, high) != (0, value.shape[dim]):
-        shape = _replace_dim(value.shape, dim, high - low)
-        value = call.step("slice", [value], shape, dim=dim, start=low, stop=high)
+    value = call.cut(value, dim, start=low, stop=high)
     if places.step < 0 and len(places) > 1:
         value = call.step("flip", [value], dims=[dim])
     if abs(places.step) > 1 and len(places) > 1:

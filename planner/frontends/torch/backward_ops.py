@@ -105,7 +105,7 @@ def slice_(call: AtenCall) -> DocumentValue:
     if step > 1:
         grad = _spread(call, grad, dim, step=step)
         stop = min(start + grad.shape[dim], shape[dim])
-        grad = _cut(call, grad, dim, size=stop - start)
+        grad = call.cut(grad, dim, stop=stop - start)
     return _pad_dim(call, grad, dim, low=start, high=shape[dim] - stop)
 
 
@@ -116,13 +116,6 @@ def _spread(call: AtenCall, grad: DocumentValue, dim: int, *, step: int) -> Docu
     high = [step - 1 if i == dim + 1 else 0 for i in range(len(thin.shape))]
     groups = call.step("pad", [thin], (*before, count, step, *behind), low=[0] * len(high), high=high)
     return call.reshape(groups, (*before, count * step, *behind))
-
-
-def _cut(call: AtenCall, value: DocumentValue, dim: int, *, size: int) -> DocumentValue:
-    if size == value.shape[dim]:
-        return value
-    shape = (*value.shape[:dim], size, *value.shape[dim + 1 :])
-    return call.step("slice", [value], shape, dim=dim, start=0, stop=size)
 
 
 def select(call: AtenCall) -> DocumentValue:

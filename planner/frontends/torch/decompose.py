@@ -78,7 +78,7 @@ def _on_cpu(argument: Any) -> Any:
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:
     """Return the function that computes a call from smaller ones, which may be the call itself."""
-    function: Callable[..., Any] | None = SMALLER_CALLS.get(target) or decomposition_table.get(target)
+    function: Callable[..., Any] | None = decomposition_table.get(target)
     if function is None and isinstance(target, torch._ops.OpOverload) and target._can_decompose():
         return target.decompose  # type: ignore[no-any-return]  # torch is untyped here
     return function

@@ -83,26 +83,18 @@ def decompose_and_combine(program: ExportedProgram) -> None:
 def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     """The same program without in-place calls, whose first results are what the buffers that it writes hold afterwards.
 
-    Raises InvalidGraph for a program that writes to its inputs.
+    The calls of `SMALLER_CALLS`, which have no gradients, are written as smaller ones. Raises InvalidGraph for a
+    program that writes to its inputs.
     """
     refuse_data_dependent(program.graph, name)
-    if any(map(_writes_in_place, program.graph.nodes)):
+    if any(node.target in SMALLER_CALLS or _writes_in_place(node) for node in program.graph.nodes):
         _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
-            program = program.run_decompositions({})
+            program = program.run_decompositions(dict(SMALLER_CALLS))
     written = [s.target for s in program.graph_signature.output_specs if s.kind not in (*_RESULTS, _WRITTEN)]
     if written:
         raise InvalidGraph("the forward pass writes to its inputs", where=name, got=written, wanted="no writes")
     return program
-
-
-def write_smaller_calls(program: ExportedProgram) -> ExportedProgram:
-    """Return the program with the calls of `SMALLER_CALLS` written as smaller ones, which autograd differentiates."""
-    if not any(node.target in SMALLER_CALLS for node in program.graph.nodes):
-        return program
-    _move_state(program)
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
-        return program.run_decompositions(dict(SMALLER_CALLS))
 
 
 def _move_state(program: ExportedProgram) -> None:

@@ -53,9 +53,8 @@ def gather(call: AtenCall) -> DocumentValue:
 
 def _trim_to_ids(call: AtenCall, x: DocumentValue, ids: DocumentValue, *, dim: int) -> DocumentValue:
     for other, size in enumerate(ids.shape):
-        if other != dim and size != x.shape[other]:
-            shape = (*x.shape[:other], size, *x.shape[other + 1 :])
-            x = call.step("slice", [x], shape, dim=other, start=0, stop=size)
+        if other != dim:
+            x = call.cut(x, other, stop=size)
     return x
 
 

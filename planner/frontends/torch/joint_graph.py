@@ -38,7 +38,6 @@ from planner.frontends.torch.exported_graph import (
     decompose_and_combine,
     first_of_tied,
     functionalize,
-    write_smaller_calls,
     written_buffers,
 )
 
@@ -66,7 +65,7 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     The one result of `program` is the loss; the program is modified and cannot be used afterwards. Raises InvalidGraph
     if the result is not a single floating-point number.
     """
-    program = write_smaller_calls(functionalize(program, name))
+    program = functionalize(program, name)
     _check_loss(program, name)
     inline_regions.inline_regions(program.graph, program.graph_module)
     decompose_and_combine(program)

@@ -60,28 +60,20 @@ def _every_other(call: AtenCall, value: DocumentValue, *, start: int, stop: int)
     dim, step = call.dim("dim"), call["step"]
     before, count, behind = value.shape[:dim], call.result.shape[dim], value.shape[dim + 1 :]
     stop = min(start + count * step, value.shape[dim])
-    if (start, stop) != (0, value.shape[dim]):
-        shape = (*before, stop - start, *behind)
-        value = call.step("slice", [value], shape, dim=dim, start=start, stop=stop)
+    value = call.cut(value, dim, start=start, stop=stop)
     if missing := count * step - (stop - start):
         low, high = [0] * len(value.shape), [0] * len(value.shape)
         high[dim] = missing
         value = call.step("pad", [value], (*before, count * step, *behind), low=low, high=high)
     groups = call.reshape(value, (*before, count, step, *behind))
-    first = call.step("slice", [groups], (*before, count, 1, *behind), dim=dim + 1, start=0, stop=1)
-    return call.emit("reshape", first)
+    return call.emit("reshape", call.cut(groups, dim + 1, stop=1))
 
 
 def select(call: AtenCall) -> DocumentValue:
     """One position along a dim; the dim disappears."""
     value, dim = call["self"], call.dim("dim")
-    size = value.shape[dim]
-    start = call["index"] % size
-    if size == 1:
-        return call.emit("reshape", value)
-    shape = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
-    piece = call.step("slice", [value], shape, dim=dim, start=start, stop=start + 1)
-    return call.emit("reshape", piece)
+    start = call["index"] % value.shape[dim]
+    return call.emit("reshape", call.cut(value, dim, start=start, stop=start + 1))
 
 
 def narrow(call: AtenCall) -> DocumentValue:
@@ -149,10 +141,8 @@ def pad(call: AtenCall) -> DocumentValue:
     count = rank - len(widths) // 2
     low, high = ([0] * count + list(widths[side::2])[::-1] for side in (0, 1))
     for dim, (before, after) in enumerate(zip(low, high, strict=True)):
-        if min(before, after) < 0:  # a negative width cuts off
-            start, stop = max(0, -before), x.shape[dim] - max(0, -after)
-            shape = (*x.shape[:dim], stop - start, *x.shape[dim + 1 :])
-            x = call.step("slice", [x], shape, dim=dim, start=start, stop=stop)
+        # A negative width cuts off.
+        x = call.cut(x, dim, start=max(0, -before), stop=x.shape[dim] - max(0, -after))
     low, high = ([max(0, width) for width in widths] for widths in (low, high))
     if not any((*low, *high)):
         return x
