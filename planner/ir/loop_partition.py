@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.ir.indexing import LoopKind, Rule
+from planner.ir.indexing import LoopKind, Option, Rule
 from planner.ir.mesh import Mesh
 from planner.ir.notation import Dim, Term
 from planner.ir.sharding import Shape, Sharding, block_bounds
@@ -32,11 +32,11 @@ LoopPartitions = tuple[tuple[str, LoopPartition], ...]
 def partitioned_sharding(sharding: Sharding, term: Term, cuts: LoopPartitions, *, shape: Shape, mesh: Mesh) -> Sharding:
     """Return the sharding of an operand or result whose split dims are cut as their loops in `cuts` are.
 
-    Dims of loops that are not in `cuts` keep even blocks.
+    Dims of loops that are not in `cuts` keep even blocks, and the halo that a window reads.
     """
-    cut_of = (
-        {dim: dict(cuts).get(_single_loop(term[dim]), LoopPartition()) for dim in sharding.split_dims} if cuts else {}
-    )
+    if not cuts:
+        return sharding
+    cut_of = {dim: dict(cuts).get(_single_loop(term[dim]), _window_halo(sharding, dim)) for dim in sharding.split_dims}
     if not any(cut != LoopPartition() for cut in cut_of.values()):
         return sharding
     if any(cut.offsets for cut in cut_of.values()):
@@ -45,15 +45,21 @@ def partitioned_sharding(sharding: Sharding, term: Term, cuts: LoopPartitions, *
     return replace(sharding, halo_sizes=tuple(size for cut in cut_of.values() for size in cut.halo))
 
 
+def _window_halo(sharding: Sharding, dim: int) -> LoopPartition:
+    before, after = sharding.halo_or_offsets(dim) or (0, 0)
+    return LoopPartition((before, after))
+
+
 def _block_offsets(size: int, parts: int) -> tuple[int, ...]:
     start, _ = block_bounds(size, parts, np.arange(parts + 1))
     return tuple(start.tolist())
 
 
-def find_loop_partitions(rule: Rule, results: Sequence[Sharding]) -> LoopPartitions:
+def find_loop_partitions(rule: Rule, option: Option, results: Sequence[Sharding], *, mesh: Mesh) -> LoopPartitions:
     """Return how the loops must be cut for an op to leave its results as they should be, as far as it can.
 
-    No sharding has both offsets and halos: an op with results of both kinds keeps the offsets.
+    No sharding has both offsets and halos. An op with results of both kinds keeps the offsets, but an op whose windows
+    read halos cannot keep offsets: it runs in even blocks, and its results are resharded.
     """
     cuts: dict[str, LoopPartition] = {}
     for term, sharding in zip(rule.results, results, strict=True):
@@ -65,8 +71,10 @@ def find_loop_partitions(rule: Rule, results: Sequence[Sharding]) -> LoopPartiti
                     if sharding.sharded_dims_offsets
                     else LoopPartition(halo=(sizes[0], sizes[1]))
                 )
-    with_offsets = {name: cut for name, cut in cuts.items() if cut.offsets}
-    return tuple(sorted((with_offsets or cuts).items()))
+    # One sharding has halos or offsets, never both.
+    reads_halos = any(rule.read_sharding(operand, option, mesh).halo_sizes for operand in rule.windows)
+    with_offsets = not reads_halos and any(cut.offsets for cut in cuts.values())
+    return tuple(sorted((name, cut) for name, cut in cuts.items() if bool(cut.offsets) == with_offsets))
 
 
 def find_plain_loops(rule: Rule) -> set[str]:

@@ -33,10 +33,10 @@ def find_halo(dim: Dim, size: int, loops: Mapping[str, int], *, parts: int) -> t
     before = after = 0
     loop_blocks, dim_blocks = (_split_blocks(length, parts) for length in (loops[dim.loops[0]], size))
     for span, (begin, end) in zip(loop_blocks, dim_blocks, strict=True):
-        low, high = read_interval(dim, whole | {dim.loops[0]: span})
+        low, high = (min(max(bound, 0), size) for bound in read_interval(dim, whole | {dim.loops[0]: span}))
         if low < high:
             # What lies beyond the dim's ends is padding, which nobody sends.
-            before, after = max(before, begin - max(low, 0)), max(after, min(high, size) - end)
+            before, after = max(before, begin - low), max(after, high - end)
     return before, after
 
 

@@ -83,5 +83,6 @@ def _window_read(done: OpCall, position: int, spans: Mapping[str, Span], *, mesh
         low, high = read_interval(dim, ends) if dim.coefficients else (origin, end)
         first, last = (min(max(low, 0), size), min(max(high, 0), size)) if dim.coefficients else (low, high)
         takes.append((first - origin, last - origin))
-        pads.append((first - low, high - last) if high > low else (0, 0))
+        # What is read may lie wholly in the padding on one side of the dim.
+        pads.append((min(high, 0) - min(low, 0), max(high, size) - max(low, size)) if dim.coefficients else (0, 0))
     return WindowRead(tuple(takes), tuple(pads))

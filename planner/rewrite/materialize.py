@@ -72,7 +72,7 @@ def materialize_completed(
     for op in graph.ops:
         option = completed.option(op)
         # Halos and offsets of results are kept through ops that can run on them, without communication.
-        cuts = find_loop_partitions(op.rule, [completed.definition(value) for value in op.values])
+        cuts = find_loop_partitions(op.rule, option, [completed.definition(v) for v in op.values], mesh=mesh)
         for operand in range(len(op.inputs)):
             writer.add_operand(op, operand, option, cuts=cuts)
         writer.add_op_call(op, option, cuts)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from planner.errors import InvalidSharding
 from planner.ir.graph import Annotation, Graph
 from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall
+from planner.ir.sharding import Sharding
 from planner.rewrite.propagation.propagate import propagate
 from planner.run.executor import run_program
 from planner.run.validate import validate
@@ -47,6 +51,8 @@ HALOS = [
     (13, 3, 1, 1, "4", (1, 1), 6, 4),
     (12, 5, 1, 2, "4", (2, 2), 7, 3),
     (12, 1, 2, 0, "3", None, 4, 2),
+    (15, 1, 2, 2, "4", (0, 3), 7, 3),
+    (6, 1, 1, 6, "3", (2, 2), 6, 6),
 ]
 
 
@@ -92,3 +98,28 @@ def test_only_the_first_loop_of_a_window_is_split() -> None:
     assert completed.definition("n0") == sharding("[[],[],[0]]")
     with pytest.raises(InvalidSharding, match="loop r0 may not be split"):
         propagate(graph, mesh, {"n0": split(y0=(0,), r0=(1,))})
+
+
+# halo sizes or offsets of the result, halo sizes of the image that the op reads, instructions
+CUT = [
+    ({"halo_sizes": (1, 1, 0, 0)}, (1, 1, 1, 1), ["exchange", "convolution"]),
+    ({"halo_sizes": (0, 1, 1, 0)}, (0, 1, 1, 1), ["exchange", "convolution", "exchange"]),
+    ({"sharded_dims_offsets": ((0, 1, 4), (0, 2, 4))}, (0, 0, 1, 1), ["exchange", "convolution", "exchange"]),
+    ({"sharded_dims_offsets": ((0, 2, 4), (0, 3, 4))}, (0, 0, 1, 1), ["exchange", "convolution", "exchange"]),
+]
+
+
+@pytest.mark.parametrize(("cuts", "halo", "program_lines"), CUT)
+def test_a_result_with_halos_or_offsets_leaves_the_window_its_halo(
+    cuts: dict[str, Any], halo: tuple[int, ...], program_lines: list[str]
+) -> None:
+    sketch, mesh = Sketch(), Mesh.parse("2x2")
+    made = sketch.op("convolution", [sketch.input(4, 1, 6), sketch.input(1, 1, 3)], (4, 1, 4), stride=[1], padding=[0])
+    layout = Sharding(((0,), (), (1,)), **cuts)
+    graph = sketch.graph(made, annotations=(Annotation("n0", layout),))
+    program = materialized(graph, mesh, propagate(graph, mesh))
+    assert [line.split()[0] for line in written(program)] == program_lines
+    convolution = next(done for done in program.instructions if isinstance(done, OpCall))
+    assert program.values[convolution.operands[0]].sharding.halo_sizes == halo
+    assert program.values[program.outputs[0]].sharding == layout
+    assert validate(program, shrinking="none").verdict == "equal"
