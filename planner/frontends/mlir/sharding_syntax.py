@@ -34,7 +34,7 @@ def parse_sharding_attribute(scan: Scanner) -> ShardingSyntax:
     entries = parse_entries(scan)
     reduction, axes = parse_partial(scan) if scan.mark(",") else ("sum", ())
     scan.need(">")
-    return ShardingSyntax(entries, at, mesh, axes, reduction, trailing_partial=mesh is None)
+    return ShardingSyntax(entries, at, mesh, axes, reduction, trailing_partial=True)
 
 
 def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
