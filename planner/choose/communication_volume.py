@@ -25,7 +25,7 @@ from planner.choose.operand_layouts import OperandLayouts
 from planner.ir.collectives import Collective
 from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import Option
-from planner.ir.sharding import Sharding
+from planner.ir.sharding import Axes, Sharding
 from planner.reshard.traffic import ReshardTraffic
 from solvers import IMPOSSIBLE
 
@@ -59,10 +59,16 @@ class VolumeModel(CostModel):
         return min(size * self.byte_ps, IMPOSSIBLE) + super().move_ps(move, source, kind)
 
     def _distinct_exchanges_ps(
-        self, moved: ReshardTraffic, sources: Sequence[Sharding], targets: Sequence[Sharding], *, kind: TensorType
+        self,
+        moved: ReshardTraffic,
+        sources: Sequence[Sharding],
+        targets: Sequence[Sharding],
+        *,
+        kind: TensorType,
+        over: Axes = (),
     ) -> Integers:
         size = moved.received * kind.itemsize
         if self.byte_ps is None:
             return size
         priced = np.minimum(size.astype(np.float64) * self.byte_ps, IMPOSSIBLE).astype(np.int64)
-        return priced + super()._distinct_exchanges_ps(moved, sources, targets, kind=kind)
+        return priced + super()._distinct_exchanges_ps(moved, sources, targets, kind=kind, over=over)

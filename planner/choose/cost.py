@@ -34,7 +34,7 @@ from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option
 from planner.ir.mesh import Mesh
 from planner.ir.notation import Pattern
-from planner.ir.sharding import Sharding, block_size, shard_elements
+from planner.ir.sharding import Axes, Sharding, block_size, shard_elements
 from planner.ops import OPS, indexed_loops
 from planner.reshard.traffic import ReshardTraffic
 
@@ -148,7 +148,7 @@ class CostModel:
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         """Return the time of a collective on the largest shard of `source`."""
         if move.to is not None:
-            return self._exchange_ps(source, move.to, kind)
+            return self._exchange_ps(move, source, move.to, kind=kind)
         local = self.shard_bytes(kind, source)
         if not move.definition.sends:
             return _to_ps(self._copy_s(kind, move.target(source)))
@@ -160,14 +160,20 @@ class CostModel:
             ReshardTraffic.of(sources, targets, kind.shape, self.mesh), sources, targets, kind=kind
         )
 
-    def _exchange_ps(self, source: Sharding, target: Sharding, kind: TensorType) -> int:
+    def _exchange_ps(self, move: Collective, source: Sharding, target: Sharding, *, kind: TensorType) -> int:
         if (source.partial, source.reduction) == (target.partial, target.reduction):
             return int(self.exchanges_ps([source], [target], kind)[0, 0])
-        counted = ReshardTraffic.of_pair(source, target, kind.shape, mesh=self.mesh)
-        return int(self._distinct_exchanges_ps(counted, [source], [target], kind=kind)[0, 0])
+        counted = ReshardTraffic.of_pair(source, target, kind.shape, mesh=self.mesh, axes=move.axes)
+        return int(self._distinct_exchanges_ps(counted, [source], [target], kind=kind, over=move.axes)[0, 0])
 
     def _distinct_exchanges_ps(
-        self, moved: ReshardTraffic, sources: Sequence[Sharding], targets: Sequence[Sharding], *, kind: TensorType
+        self,
+        moved: ReshardTraffic,
+        sources: Sequence[Sharding],
+        targets: Sequence[Sharding],
+        *,
+        kind: TensorType,
+        over: Axes = (),
     ) -> Integers:
         latency, pace, step, fill = (np.zeros(moved.sent.shape) for _ in range(4))
         for axis, link in enumerate(self.links):
@@ -175,7 +181,7 @@ class CostModel:
             sides = (sources,) if targets is sources else (sources, targets)
             roles = [np.array([ids.setdefault(_axis_role(each, axis), len(ids)) for each in side]) for side in sides]
             # An axis that does the same in both shardings has no part: blocks stay within the group along it.
-            takes_part = roles[0][:, None] != roles[-1][None, :]
+            takes_part = (roles[0][:, None] != roles[-1][None, :]) | (axis in over)
             latency = np.maximum(latency, takes_part * link.latency_s)
             pace = np.maximum(pace, takes_part / link.bandwidth)
             step = np.maximum(step, takes_part * link.step_s)

@@ -110,7 +110,7 @@ def _dump_steps(way: ReshardPath, scheduled: bool) -> list[dict[str, Any]]:
 
 
 def _dump_exchange(move: Collective, held: Sharding, way: ReshardPath) -> Transfers:
-    return plan_transfers(held, move.target(held), way.kind.shape, way.model.mesh)
+    return plan_transfers(held, move.target(held), way.kind.shape, way.model.mesh, move.axes)
 
 
 def _dump_rounds(move: Collective, held: Sharding, way: ReshardPath) -> int:

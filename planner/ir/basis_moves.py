@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 
 from planner.ir.collectives import COLLECTIVES, AxesFrom, Collective, CollectiveDef
 from planner.ir.mesh import Mesh
-from planner.ir.redistribution import differing_axes
+from planner.ir.redistribution import exchange_axes
 from planner.ir.sharding import Axes, Shape, Sharding, block_size
 
 _Choose = Callable[[Axes, int], Iterator[Axes]]
@@ -69,7 +69,7 @@ def _list_axis_orders(axes: Axes, choose: _Choose) -> Iterator[Axes]:
 def is_exact(move: Collective, source: Sharding, target: Sharding, *, shape: Shape, mesh: Mesh) -> bool:
     """Return whether the move leads from every block of the source to the blocks of the target, by the block rule."""
     if move.to is not None:
-        return move.axes == differing_axes(source, target)
+        return move.axes in exchange_axes(source, target, mesh)
     inner = mesh.group_size(move.axes)
     for dim, (before, after) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
         if before == after:

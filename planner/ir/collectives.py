@@ -135,8 +135,9 @@ class Collective:
     to: Sharding | None = None
 
     @classmethod
-    def exchange(cls, source: Sharding, target: Sharding) -> Collective:
-        return cls(Kind.EXCHANGE, differing_axes(source, target), to=target)
+    def exchange(cls, source: Sharding, target: Sharding, axes: Axes | None = None) -> Collective:
+        """Return the exchange over `axes`; None: over the axes that differ."""
+        return cls(Kind.EXCHANGE, differing_axes(source, target) if axes is None else axes, to=target)
 
     @property
     def definition(self) -> CollectiveDef:
@@ -227,7 +228,9 @@ def _count_nothing(moved: TensorMove) -> Integers:
 
 
 def _count_exchanged(moved: TensorMove) -> Integers:
-    return count_received_in_exchange(moved.source, moved.move.target(moved.source), moved.shape, mesh=moved.mesh)
+    return count_received_in_exchange(
+        moved.source, moved.move.target(moved.source), moved.shape, mesh=moved.mesh, axes=moved.move.axes
+    )
 
 
 def _volumes(bounds: Integers) -> Integers:

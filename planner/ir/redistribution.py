@@ -16,7 +16,8 @@ reduce  Where the source is partial over axes and the target is not, a cell has 
 
 A target that is partial over an axis over which the source is not: the first device along the axis gets the tensor,
 the others what changes nothing; where equal terms change nothing (max, min, and, or, average) all get the tensor.
-Only the mesh axes of the dims that change take part, so that every group of devices exchanges on its own.
+Only the mesh axes of the dims that change take part, so that every group of devices exchanges on its own. Where terms
+are combined, an exchange may also run over all axes (`exchange_axes`), which moves the least of all methods.
 """
 
 from __future__ import annotations
@@ -46,25 +47,45 @@ def differing_axes(source: Sharding, target: Sharding) -> Axes:
     return tuple(sorted(axes))
 
 
+def exchange_axes(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[Axes, ...]:
+    """The mesh axes over which an exchange may run: those that differ; and where terms are combined, also all.
+
+    Groups over the axes that differ each combine the terms on their own. Where replicas make more than one such group,
+    one group of all devices combines them once, and moves fewer elements over more links. Axes over which the value
+    stays partial take no part, as the devices along them hold different terms.
+    """
+    least = differing_axes(source, target)
+    stays = set(source.partial) - set(least)
+    most = tuple(axis for axis, size in enumerate(mesh.shape) if axis in least or (size > 1 and axis not in stays))
+    combines = mesh.group_size([axis for axis in source.partial if axis in least]) > 1
+    return (least, most) if combines and most != least else (least,)
+
+
 @lru_cache(maxsize=32)
-def plan_transfers(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Transfers:
-    """The transfers from one sharding of a tensor to another, both checked against its shape."""
-    return match_transfers(find_endpoints(source, target, shape, mesh=mesh))
+def plan_transfers(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh, axes: Axes | None = None) -> Transfers:
+    """The transfers from one sharding of a tensor to another, both checked against its shape.
+
+    They stay in the groups of `axes`; None: of the axes that differ.
+    """
+    return match_transfers(find_endpoints(source, target, shape, mesh=mesh, axes=axes))
 
 
-def count_received_in_exchange(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Integers:
+def count_received_in_exchange(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes) -> Integers:
     """[devices]: elements received; where no terms are reduced, what a device wants and does not hold."""
     if (source.partial, source.reduction) != (target.partial, target.reduction):
-        return plan_transfers(source, target, shape, mesh).received
+        return plan_transfers(source, target, shape, mesh, axes).received
     held, wanted = (clip_bounds(held_bounds(each, shape, mesh), shape) for each in (source, target))
     overlap = np.minimum(held[..., 1], wanted[..., 1]) - np.maximum(held[..., 0], wanted[..., 0])
     lacked: Integers = box_volumes(wanted) - np.maximum(overlap, 0).prod(axis=1)
     return lacked
 
 
-def find_endpoints(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Endpoints:
-    """What devices hold and want, and the groups in which they exchange."""
-    axes = differing_axes(source, target)
+def find_endpoints(
+    source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes | None = None
+) -> Endpoints:
+    """What devices hold and want, and the groups in which they exchange: those of `axes`; None: of the axes that
+    differ."""
+    axes = differing_axes(source, target) if axes is None else axes
     rest = [axis for axis in range(len(mesh.shape)) if axis not in axes]
     group = mesh.group_index(rest)
     # Axes that stay partial on both sides do not differ, and each of their terms moves on its own.

@@ -1,6 +1,6 @@
 """Find the cheapest program between two shardings of one tensor, without a table of all pairs.
 
-Shardings are the nodes of a graph. Its edges are the exact basis moves, an exchange from every node to the target, and
+Shardings are the nodes of a graph. Its edges are the exact basis moves, exchanges from every node to the target, and
 from halos or offsets an exchange to plain blocks over the same axes. A* (Hart, Nilsson, Raphael, "A Formal Basis for
 the Heuristic Determination of Minimum Cost Paths", 1968) finds the shortest path. From a node to the target it takes at
 least
@@ -35,6 +35,7 @@ from planner.ir.basis_moves import list_basis_moves
 from planner.ir.collectives import Collective, count_received_elements
 from planner.ir.graph import Graph, Input, TensorType
 from planner.ir.program import Program, Reshard
+from planner.ir.redistribution import exchange_axes
 from planner.ir.sharding import Axes, Sharding
 from planner.reshard.missing_elements import MissingElements
 from planner.reshard.traffic import ReshardTraffic, count_received_with_terms
@@ -120,9 +121,8 @@ class ReshardPath:
     @property
     def peak_bytes(self) -> int:
         """The most bytes that a device holds at a time: what a step reads and what it writes."""
-        return int(
-            max((before + after).max() for before, after in pairwise([0 * self.buffer_bytes[0], *self.buffer_bytes]))
-        )
+        steps = pairwise([0 * self.buffer_bytes[0], *self.buffer_bytes])
+        return int(max((before + after).max() for before, after in steps))
 
 
 def find_cheapest_path(
@@ -183,7 +183,8 @@ class _PathSearch:
         return None
 
     def _list_edges(self, at: Sharding) -> Iterator[tuple[Collective, Sharding]]:
-        yield Collective.exchange(at, self.target), self.target
+        for axes in exchange_axes(at, self.target, self.model.mesh):
+            yield Collective.exchange(at, self.target, axes), self.target
         plain = Sharding(at.split_axes, at.partial, at.reduction)
         if plain != at:
             yield Collective.exchange(at, plain), plain
@@ -223,7 +224,7 @@ class _PathSearch:
             return True
         if terms == 1 or not bare:
             return False
-        busiest = ReshardTraffic.lower_bound(at, self.target, self.kind.shape, mesh=self.model.mesh)
+        busiest = ReshardTraffic.lower_bound(at, self.target, self.kind.shape, mesh=self.model.mesh, axes=move.axes)
         return self._min_price(move, lacked, *busiest) >= left
 
     def _min_price(self, move: Collective, lacked: int, received: float, messages: int) -> int:
@@ -246,9 +247,10 @@ class _PathSearch:
         """Return the bytes that all devices receive."""
         if move.is_exchange and to == self.target and not (at.partial or to.partial):
             return self._missing.total(at) * self.kind.itemsize
+        shape, mesh = self.kind.shape, self.model.mesh
         if move.is_exchange and to == self.target and self._missing.count_terms(at) > 1:
-            return count_received_with_terms(at, to, self.kind.shape, mesh=self.model.mesh) * self.kind.itemsize
-        return int(count_received_elements(move, at, self.kind.shape, mesh=self.model.mesh).sum()) * self.kind.itemsize
+            return count_received_with_terms(at, to, shape, mesh=mesh, axes=move.axes) * self.kind.itemsize
+        return int(count_received_elements(move, at, shape, mesh=mesh).sum()) * self.kind.itemsize
 
     def _fits(self, at: Sharding, to: Sharding | None) -> bool:
         return self.limit is None or self._peak_bytes(at, to) <= self.limit

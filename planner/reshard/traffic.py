@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from planner.ir.mesh import Mesh
 from planner.ir.redistribution import cut_cells, find_endpoints, match_transfers
-from planner.ir.sharding import Shape, Sharding
+from planner.ir.sharding import Axes, Shape, Sharding
 from planner.ir.transfers import box_volumes
 from planner.reshard.device_traffic import PairCounts, count_by_device
 from planner.reshard.nested_traffic import all_blocks_nest, count_nested
@@ -53,9 +53,11 @@ class ReshardTraffic:
     messages: Integers
 
     @classmethod
-    def of_pair(cls, source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> ReshardTraffic:
+    def of_pair(
+        cls, source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes | None = None
+    ) -> ReshardTraffic:
         """Return the traffic of one pair, `[1, 1]`, counted from its transfers."""
-        ends = find_endpoints(source, target, shape, mesh=mesh)
+        ends = find_endpoints(source, target, shape, mesh=mesh, axes=axes)
         # Plain blocks are largest on the first devices; halos and offsets may be largest on any.
         plain = not any((*each.halo_sizes, *each.sharded_dims_offsets) for each in (source, target))
         done = match_transfers(ends.restricted_to_first_group() if plain else ends)
@@ -63,14 +65,16 @@ class ReshardTraffic:
         return cls(*(np.array([[most.max()]], np.int64) for most in (done.received, done.sent, np.asarray(messages))))
 
     @classmethod
-    def lower_bound(cls, source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> tuple[int, int]:
+    def lower_bound(
+        cls, source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes | None = None
+    ) -> tuple[int, int]:
         """Return lower bounds of the elements and messages that the busiest device receives, between plain blocks with
         terms to reduce.
 
         Parts of cells are rounded down. A device receives a message for each other term of every box of which it
         reduces a part, and one from each reducer of a cell that it wants.
         """
-        ends = find_endpoints(source, target, shape, mesh=mesh).restricted_to_first_group()
+        ends = find_endpoints(source, target, shape, mesh=mesh, axes=axes).restricted_to_first_group()
         cells, has, wants = cut_cells(ends)
         own, sizes = has & wants, box_volumes(cells)
         alone = own.sum(axis=1) == 0
@@ -116,13 +120,15 @@ def _count_pairs(
     return count_by_device(sources, targets, shape, mesh=mesh)
 
 
-def count_received_with_terms(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> int:
+def count_received_with_terms(
+    source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes | None = None
+) -> int:
     """Count the elements that all devices receive in an exchange that combines n terms.
 
     A cell that m devices of a group want is received n - 1 + m - 1 times, and once more where none of them holds a
     term of it.
     """
-    ends = find_endpoints(source, target, shape, mesh=mesh)
+    ends = find_endpoints(source, target, shape, mesh=mesh, axes=axes)
     cells, has, wants = cut_cells(ends)
     order = np.argsort(ends.group, kind="stable")
     starts = np.flatnonzero(np.diff(ends.group[order], prepend=-1))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.ir.collectives import Collective
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh, MeshAxis
 from planner.ir.program import Instruction, OpCall, Program, Reshard
@@ -119,15 +120,15 @@ class Executor:
 
     def _load_shards(self, name: str, array: Array) -> None:
         """Give every device its shard: an exchange from an array that all hold, in which nothing is sent."""
-        shards = dict.fromkeys(self.held, array)
-        self._exchange(Sharding.replicated(array.ndim), shards, name)
+        shards, whole = dict.fromkeys(self.held, array), Sharding.replicated(array.ndim)
+        self._exchange(Collective.exchange(whole, self.program.values[name].sharding), whole, shards, name=name)
 
     def _move(self, done: Reshard, place: int) -> None:
         source, target = self.program.values[done.operand], self.program.values[done.result]
         mesh, shape = self.program.mesh, source.type.shape
         if done.collective.is_exchange:
             shards = {device: held[done.operand] for device, held in self.held.items()}
-            received = self._exchange(source.sharding, shards, done.result)
+            received = self._exchange(done.collective, source.sharding, shards, name=done.result)
             self.received[place] = np.array(received) * source.type.itemsize
             return
         held, wanted = shard_bounds(source.sharding, shape, mesh), shard_bounds(target.sharding, shape, mesh)
@@ -152,7 +153,7 @@ class Executor:
                     done.result, device, round_to_dtype(self.xp, result, source.type.dtype, precision=self.precision)
                 )
 
-    def _exchange(self, source: Sharding, shards: Mapping[int, Array], name: str) -> list[int]:
+    def _exchange(self, move: Collective, source: Sharding, shards: Mapping[int, Array], *, name: str) -> list[int]:
         """Make a value from shards laid out as `source`, and return the elements that every device receives."""
         value, mesh = self.program.values[name], self.program.mesh
         shape, target, wire = value.type.shape, value.sharding, self.fabric.communicator(range(mesh.devices))
@@ -167,9 +168,8 @@ class Executor:
             PlacedArrays(targets, bounds[..., 0]),
         )
         reducer = Reducer.of(self.xp, source.reduction)
-        exchange_cells(
-            self.xp, wire, reducer, done=plan_transfers(source, target, shape, mesh), held=held, wanted=results
-        )
+        transfers = plan_transfers(source, target, shape, mesh, move.axes)
+        exchange_cells(self.xp, wire, reducer, done=transfers, held=held, wanted=results)
         for device, array in targets.items():
             self._store(name, device, round_to_dtype(self.xp, array, value.type.dtype, precision=self.precision))
         return wire.received

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
@@ -18,13 +20,14 @@ from planner.ir.basis_moves import list_basis_moves
 from planner.ir.collectives import Collective, count_received_elements
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
+from planner.ir.redistribution import exchange_axes
 from planner.ir.sharding import Reduction, Sharding
 from planner.reshard.cheapest_path import Objective, ReshardPath, find_cheapest_path
 from planner.reshard.missing_elements import MissingElements
 from tests.testing.collective_chains import apply_chain
-from tests.testing.layout_oracle import agree, shard_array, unshard_array
+from tests.testing.layout_oracle import agree, box, shard_array, unshard_array
 from tests.testing.random_shardings import random_sharding
-from tests.testing.seeds import seeds
+from tests.testing.seeds import batches, seeds
 
 SEEDS = seeds(150)
 # mesh, hardware, shape, ends: from one kind of partial to another, where bytes alone do not tell the ways apart
@@ -54,14 +57,14 @@ def random_case(seed: int) -> tuple[Sharding, Sharding, TensorType, CostModel]:
 
 
 def steps(at: Sharding, target: Sharding, kind: TensorType, mesh: Mesh) -> list[Collective]:
-    """All basis moves; an exchange to the target; from halos and offsets one to plain blocks."""
+    """All basis moves; exchanges to the target; from halos and offsets one to plain blocks."""
     plain = Sharding(at.split_axes, at.partial, at.reduction)
     more = (
         [move for move, _ in list_basis_moves(at, kind.shape, mesh)]
         if plain == at
         else [Collective.exchange(at, plain)]
     )
-    return [Collective.exchange(at, target), *more]
+    return [*(Collective.exchange(at, target, axes) for axes in exchange_axes(at, target, mesh)), *more]
 
 
 def least(
@@ -119,6 +122,63 @@ def test_no_program_is_cheaper(seed: int, objective: Objective) -> None:
     assert found.min_bytes <= found.bound_bytes <= found.received.sum()
     if not source.partial:
         assert found.bound_bytes == found.min_bytes
+
+
+def count_least_elements(source: Sharding, target: Sharding, shape: tuple[int, ...], mesh: Mesh) -> int:
+    """Count, element by element, what all devices have to receive to hold a target that is not partial.
+
+    Of an element in n terms, n - 1 terms meet where one is held, and each further device that wants it gets the result.
+    """
+    terms = math.prod(mesh.shape[axis] for axis in source.partial)
+    held, wanted = ([box(each, shape, mesh, device) for device in range(mesh.devices)] for each in (source, target))
+    total = 0
+    for element in np.ndindex(shape):
+        wanting = [device for device in range(mesh.devices) if has(wanted[device], element)]
+        holding = [device for device in wanting if has(held[device], element)]
+        total += len(wanting) - len(holding) if terms == 1 else terms - 1 + len(wanting) - bool(holding)
+    return total
+
+
+def has(bounds: list[tuple[int, int]], element: tuple[int, ...]) -> bool:
+    return all(start <= at < stop for (start, stop), at in zip(bounds, element, strict=True))
+
+
+# mesh, shape, ends, bytes: partial sums with replicas; each group of replicas alone would move more
+REPLICAS = [
+    ("3x2", (8,), Sharding(((),), (0,)), Sharding(((),)), 224),
+    ("4x2", (8,), Sharding(((),), (0,)), Sharding(((),)), 320),
+    ("4x2", (4,), Sharding(((),), (0,)), Sharding(((1,),)), 96),
+]
+
+
+@pytest.mark.parametrize(("mesh", "shape", "source", "target", "size"), REPLICAS)
+def test_replicas_share_one_reduction_where_bytes_are_least(
+    mesh: str, shape: tuple[int, ...], source: Sharding, target: Sharding, size: int
+) -> None:
+    model = CostModel(Mesh.parse(mesh), load_profile("h100-sxm"))
+    found = find_cheapest_path(source, target, TensorType(shape, "f32"), model=model, objective=Objective.BYTES)
+    assert found.received.sum() == size == count_least_elements(source, target, shape, model.mesh) * 4
+
+
+def small_case(seed: int) -> tuple[Sharding, Sharding, TensorType, CostModel]:
+    """A source that may be partial and have replicas, and a target that is not partial."""
+    random = np.random.default_rng(seed)
+    mesh = Mesh.parse(MESHES[random.integers(0, len(MESHES))])
+    shape = tuple(random.integers(1, 7, random.integers(0, 3)).tolist())
+    source, target = (random_sharding(shape, mesh, KINDS, random).checked(shape, mesh) for _ in range(2))
+    return source, replace(target, partial=()), TensorType(shape, "f32"), CostModel(mesh, load_profile("h100-sxm"))
+
+
+@pytest.mark.parametrize("batch", batches(2000, 50))
+def test_the_bytes_are_the_least_that_the_elements_allow(batch: list[int]) -> None:  # conformance 107
+    for seed in batch:
+        source, target, kind, model = small_case(seed)
+        found = find_cheapest_path(source, target, kind, model=model, objective=Objective.BYTES)
+        least_bytes = count_least_elements(source, target, kind.shape, model.mesh) * kind.itemsize
+        assert found.bound_bytes <= found.received.sum() == least_bytes, seed
+        if not source.partial:
+            wanted = count_held_bytes(target, kind, model.mesh)
+            assert (found.received.sum(axis=0) <= wanted).all(), seed
 
 
 @pytest.mark.parametrize(("mesh", "hardware", "shape", "source", "target"), PARTIAL)

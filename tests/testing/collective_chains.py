@@ -40,7 +40,7 @@ def apply_collective(
     """Return each device's shard after a collective, and the number of elements it received."""
     target = move.target(source)
     if move.kind is Kind.EXCHANGE:
-        return apply_redistribution(shards, source, target, shape, mesh)
+        return apply_redistribution(shards, source, target, shape, mesh, axes=move.axes)
     after: list[Array] = list(shards)
     received = np.zeros(mesh.devices, np.int64)
     for group in groups(mesh, move.axes):
@@ -54,7 +54,7 @@ def apply_collective(
 
 
 def apply_redistribution(
-    shards: list[Array], source: Sharding, target: Sharding, shape: Shape, mesh: Mesh
+    shards: list[Array], source: Sharding, target: Sharding, shape: Shape, mesh: Mesh, *, axes: tuple[int, ...]
 ) -> tuple[list[Array], NDArray[np.int64]]:
     """Return each device's shard after a redistribution, and the number of elements it received."""
     wire, wanted = Communicator(mesh.devices), held_bounds(target, shape, mesh)
@@ -66,7 +66,7 @@ def apply_redistribution(
         np,
         wire,
         reducer,
-        done=plan_transfers(source, target, shape, mesh),
+        done=plan_transfers(source, target, shape, mesh, axes),
         held=held,
         wanted=PlacedArrays(after, wanted[..., 0]),
     )

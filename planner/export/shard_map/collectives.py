@@ -70,10 +70,10 @@ def write_collective(program: Program, move: Reshard, name: str, *, functions: O
 def _write_exchange(program: Program, move: Reshard, functions: OpFunctions) -> str:
     """Return the name of the function of an exchange; equal exchanges share one."""
     held, made = program.values[move.operand], program.values[move.result]
-    key = repr(("exchange", held.type.shape, held.sharding, made.sharding))
+    key = repr(("exchange", held.type.shape, held.sharding, made.sharding, move.collective.axes))
     if key not in functions.named:
         name = functions.named[key] = f"exchange_{next(functions.numbers)}"
-        functions.texts.append(write_exchange_function(held, made, program.mesh, name=name))
+        functions.texts.append(write_exchange_function(held, made, program.mesh, axes=move.collective.axes, name=name))
     return functions.named[key]
 
 

@@ -19,7 +19,7 @@ from planner.export.shard_map.op_functions import write_device_index
 from planner.ir.mesh import Mesh
 from planner.ir.program import ShardedValue
 from planner.ir.redistribution import plan_transfers
-from planner.ir.sharding import Reduction, held_bounds, shard_shape
+from planner.ir.sharding import Axes, Reduction, held_bounds, shard_shape
 from planner.ir.transfers import PieceTable, Transfers, box_volumes, flat_part_bounds
 
 Integers = NDArray[np.int64]
@@ -111,10 +111,10 @@ class _PermuteBuffers:
         return repr(nothing) if all(entry == nothing for entry in table) else f"jnp.array({table!r})[me]"
 
 
-def write_exchange_function(held: ShardedValue, made: ShardedValue, mesh: Mesh, *, name: str) -> str:
+def write_exchange_function(held: ShardedValue, made: ShardedValue, mesh: Mesh, *, axes: Axes, name: str) -> str:
     """Return the text of a function from a device's shard of `held` to its shard of `made`."""
     shape, source, target = held.type.shape, held.sharding, made.sharding
-    done = plan_transfers(source, target, shape, mesh)
+    done = plan_transfers(source, target, shape, mesh, axes)
     x, result = (held_bounds(each, shape, mesh)[..., 0] for each in (source, target))
     ends = _PermuteBuffers(x, result, mesh.names)
     lines = [
