@@ -182,21 +182,6 @@ def test_a_type_carries_its_sharding() -> None:  # conformance 39
     assert asked(graph) == {("a", None): Sharding(((0,),))}
 
 
-@pytest.mark.parametrize("named", ["", "@m, "])
-def test_a_type_lists_partial_axes_last_whether_or_not_it_names_the_mesh(named: str) -> None:
-    # conformance 26, conformance 39
-    text = """mesh.cluster @m(rank = 2, dim_sizes = [2, 2])
-    func.func @f(%x: tensor<8x8xf32>, %w: tensor<8x4xf32>) -> tensor<8x4xf32> attributes {mesh_cluster = @m} {
-      %0 = "mhlo.dot_general"(%x, %w) {dot_dimension_numbers = #mhlo.dot<lhs_contracting_dimensions = [1],
-        rhs_contracting_dimensions = [0]>} : (tensor<8x8xf32>, tensor<8x4xf32>)
-        -> tensor<8x4xf32, #mesh.shard<NAMED[[1], [], [0]]>>
-      return %0 : tensor<8x4xf32>
-    }"""
-    graph, mesh = read_mlir(text.replace("NAMED", named))
-    assert asked(graph) == {("0", None): Sharding(((1,), ()), (0,))}
-    assert propagate(graph, mesh).definition("0") == Sharding(((1,), ()), (0,))
-
-
 def mlp(annotated: str, option: str) -> tuple[Graph, Mesh]:
     second = DOT.replace("OPTION", option)
     text = MLP.replace("DOT", DOT.replace("OPTION", "")).replace("SECOND", second).replace("ANNOTATED", annotated)

@@ -273,6 +273,6 @@ def _parse_shard(scan: Scanner, draft: _OperationDraft) -> None:
     if scan.peek("%"):
         draft.attrs["layout"] = scan.value()
     else:
-        draft.attrs["sharding"] = parse_sharding_attribute(scan)
+        draft.attrs["sharding"] = parse_sharding_attribute(scan, trailing_partial=False)
     draft.attrs["annotate_for_users"] = scan.word("annotate_for_users")
     _parse_tail(scan, draft)

@@ -24,8 +24,8 @@ class ShardingSyntax:
     trailing_partial: bool = False
 
 
-def parse_sharding_attribute(scan: Scanner) -> ShardingSyntax:
-    """Parse `<@mesh0, [[0], [1]], partial = max[1]>`, or the RFC's `<[[0], [], [1]]>`."""
+def parse_sharding_attribute(scan: Scanner, *, trailing_partial: bool = True) -> ShardingSyntax:
+    """Parse `<@mesh0, [[0], [1]], partial = max[1]>`, or the RFC's `<[[0], [], [1]]>` with or without a mesh."""
     at = scan.at
     scan.need("<")
     mesh = scan.symbol() if scan.peek("@") else None
@@ -34,7 +34,7 @@ def parse_sharding_attribute(scan: Scanner) -> ShardingSyntax:
     entries = parse_entries(scan)
     reduction, axes = parse_partial(scan) if scan.mark(",") else ("sum", ())
     scan.need(">")
-    return ShardingSyntax(entries, at, mesh, axes, reduction, trailing_partial=True)
+    return ShardingSyntax(entries, at, mesh, axes, reduction, trailing_partial=trailing_partial)
 
 
 def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
