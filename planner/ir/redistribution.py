@@ -48,7 +48,7 @@ def differing_axes(source: Sharding, target: Sharding) -> Axes:
 
 
 def exchange_axes(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[Axes, ...]:
-    """The mesh axes over which an exchange may run: those that differ; and where terms are combined, also all.
+    """Return the lists of mesh axes over which an exchange may run: those that differ; to combine terms, also all.
 
     Groups over the axes that differ each combine the terms on their own. Where replicas make more than one such group,
     one group of all devices combines them once, and moves fewer elements over more links. Axes over which the value
@@ -63,15 +63,15 @@ def exchange_axes(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[Axes,
 
 @lru_cache(maxsize=32)
 def plan_transfers(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh, axes: Axes | None = None) -> Transfers:
-    """The transfers from one sharding of a tensor to another, both checked against its shape.
+    """Return the transfers from one sharding of a tensor to another, both checked against its shape.
 
-    They stay in the groups of `axes`; None: of the axes that differ.
+    Transfers stay in the groups of `axes`; None: of the axes that differ.
     """
     return match_transfers(find_endpoints(source, target, shape, mesh=mesh, axes=axes))
 
 
 def count_received_in_exchange(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes) -> Integers:
-    """[devices]: elements received; where no terms are reduced, what a device wants and does not hold."""
+    """Return the elements that each device receives, `[devices]`; without terms: what it wants and does not hold."""
     if (source.partial, source.reduction) != (target.partial, target.reduction):
         return plan_transfers(source, target, shape, mesh, axes).received
     held, wanted = (clip_bounds(held_bounds(each, shape, mesh), shape) for each in (source, target))
@@ -83,8 +83,7 @@ def count_received_in_exchange(source: Sharding, target: Sharding, shape: Shape,
 def find_endpoints(
     source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh, axes: Axes | None = None
 ) -> Endpoints:
-    """What devices hold and want, and the groups in which they exchange: those of `axes`; None: of the axes that
-    differ."""
+    """Return what devices hold and want, and the groups of `axes` (None: those that differ) in which they exchange."""
     axes = differing_axes(source, target) if axes is None else axes
     rest = [axis for axis in range(len(mesh.shape)) if axis not in axes]
     group = mesh.group_index(rest)
