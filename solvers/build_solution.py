@@ -35,6 +35,7 @@ def build_solution(
         min_feasible_limit_bound=_bound_feasible_limit(state) if status == "infeasible" else None,
         reproducible=state.reproducible,
         min_peak_assignment=_postsolve(state.min_peak_assignment, reduced) if status == "infeasible" else None,
+        failures=tuple(state.failures),
         nearest=tuple(filter(None, (_postsolve(each, reduced) for each in state.nearest(multipliers, nearest)))),
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.isolated_process import WorkerFailed
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 
+MAX_INT64 = (1 << 63) - 1
 # Threads where a clock runs; otherwise one thread for this much of CP-SAT's deterministic time (roughly seconds).
 WORKERS, DETERMINISTIC_TIME = 2, 30.0
 
@@ -34,14 +36,14 @@ def prove_bound(
     """
     from ortools.sat.python import cp_model  # here, because it imports pandas: only the worker process needs it
 
-    model, strategies = cp_model.CpModel(), _CpSatModel(problem)
+    model, strategies = cp_model.CpModel(), _CpSatModel(problem, min(upper_cutoff, IMPOSSIBLE))
     strategies.add_nodes(model)
     for e in range(problem.arrays.source.size):
         strategies.add_edge(model, e)
     for time_step in time_steps if problem.limit is not None else []:
         model.add(cp_model.LinearExpr.weighted_sum(*strategies.usage_terms(time_step)) <= (problem.limit or 0))
     total = cp_model.LinearExpr.weighted_sum(strategies.objective_variables, strategies.objective_coefficients)
-    model.add(total <= upper_cutoff - 1)
+    model.add(total <= min(upper_cutoff - 1, MAX_INT64))
     model.minimize(total)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1 if seconds is None else WORKERS, seed
@@ -53,17 +55,21 @@ def prove_bound(
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
         return upper_cutoff, None
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
-        return 0, None
+    if status == cp_model.MODEL_INVALID:
+        raise WorkerFailed(f"prove_bound: CP-SAT refused the model: {model.validate() or 'its integers are too large'}")
     assignment = None if status == cp_model.UNKNOWN else strategies.read_assignment(solver)
-    return min(max(int(np.floor(solver.best_objective_bound)), 0), upper_cutoff), assignment
+    # The bound in integers: best_objective_bound is a double, which rounds costs above 2**53 up as well as down.
+    return min(max(solver.response_proto.inner_objective_lower_bound, 0), upper_cutoff), assignment
 
 
 class _CpSatModel:
-    """The boolean variables of a problem and the terms of the objective."""
+    """The boolean variables of a problem and the terms of the objective.
 
-    def __init__(self, problem: Problem) -> None:
-        self._arrays = problem.arrays
+    Strategies and pairs that alone cost `cutoff` or more are excluded: no assignment of interest has them.
+    """
+
+    def __init__(self, problem: Problem, cutoff: int) -> None:
+        self._arrays, self._cutoff = problem.arrays, cutoff
         self.objective_variables: list[cp_model.IntVar] = []
         self.objective_coefficients: list[int] = []
         self._variables: list[cp_model.IntVar] = []
@@ -87,7 +93,7 @@ class _CpSatModel:
             own = [model.new_bool_var("") for _ in range(starts[i], starts[i + 1])]
             model.add_exactly_one(own)
             for variable, cost in zip(own, arrays.cost[starts[i] : starts[i + 1]].tolist(), strict=True):
-                if cost >= IMPOSSIBLE:
+                if cost >= self._cutoff:
                     model.add(variable == 0)
                 else:
                     self._add_objective_term(variable, cost)
@@ -101,7 +107,7 @@ class _CpSatModel:
         pairs = {}
         for s, row in enumerate(cells):
             for t, cost in enumerate(row):
-                if cost < IMPOSSIBLE:
+                if cost < self._cutoff:
                     pair = pairs[s * width + t] = model.new_bool_var("")
                     self._add_objective_term(pair, cost)
         sources = arrays.source_class[arrays.source_start[e] : arrays.source_start[e + 1]].tolist()

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.arguments import check_arguments
 from solvers.branch_and_bound import run_branch_and_bound, run_dive
 from solvers.build_solution import build_solution
 from solvers.column_generation import ColumnGeneration
@@ -84,8 +85,11 @@ def solve(
     `CUT_OFF` once it is proven that there is no cheaper one. start: dual values to begin from
     (`solvers.compute_warm_start`), used where presolve leaves the problem unchanged. nearest: how many further
     assignments near the bound to return. on_progress: called at each new incumbent or bound. cancelled: polled; the
-    solve stops once it returns True.
+    solve stops once it returns True. Raises InvalidProblem where an argument is out of range.
     """
+    check_arguments(
+        problem, starts, start, time_limit=time_limit, gap=gap, processes=processes, seed=seed, nearest=nearest
+    )
     state = SolveState(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
     reduced = _presolve(state)
     if reduced is None:
@@ -132,7 +136,7 @@ def _pass_messages_and_close(state: SolveState, start: DualWarmStart | None, see
         and assignment is not None
         and (relaxation.multipliers or _is_limit_tight(relaxation, assignment, limit))
     ):
-        many = _count_pairs(state.problem) > REMAINING_PAIRS
+        many = state.problem.arrays.pairs > REMAINING_PAIRS
         if not relaxation.multipliers:
             KelleyDual(state, relaxation, limit).run(
                 assignment, KELLEY_STEPS_BEFORE_COLUMNS if many else KELLEY_STEPS, 16
@@ -256,15 +260,10 @@ def _solve_near_bound(
     return (time_steps if result is None else result.time_steps), complete
 
 
-def _count_pairs(problem: Problem) -> int:
-    return int((problem.arrays.height * problem.arrays.width).sum())
-
-
 def _solve_remaining(state: SolveState, relaxation: Relaxation, seed: int) -> None:
     """Solve the MIP of everything not excluded, where that is small enough, and prove its answer by CP-SAT."""
     restriction = relaxation.compacted().model.restriction
-    pairs = _count_pairs(restriction.problem)
-    if pairs > REMAINING_PAIRS:
+    if restriction.problem.arrays.pairs > REMAINING_PAIRS:
         return
     nodes = REMAINING_NODES if state.seconds_left is None else None
     result = solve_restricted_mip(

@@ -20,17 +20,20 @@ HALF_BITS = 30
 class Evaluation:
     """Exact cost in cost units, peak usage in bytes and the first time step of the peak.
 
-    feasible: nothing forbidden is chosen and the peak is within the limit. Each forbidden strategy or pair adds
-    IMPOSSIBLE to the cost.
+    allowed: nothing forbidden is chosen. feasible: that, and the peak is within the limit. Each forbidden strategy or
+    pair adds IMPOSSIBLE to the cost, but the cost does not tell whether there is one: permitted costs may add up to
+    more.
     """
 
     cost: int
     peak: int
     peak_step: int
+    allowed: bool
     feasible: bool
 
 
-def _check_assignment(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
+def check_assignment(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
+    """Return the assignment as an array. Raises InvalidProblem where its length or an index is wrong."""
     array = np.asarray(assignment, np.int64)
     counts = np.diff(problem.arrays.node_start)
     if array.shape != counts.shape:
@@ -68,7 +71,7 @@ def _compute_profile(problem: Problem, assignment: Integers) -> Integers:
 
 def usage_profile(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
     """Return the bytes in use at each time step. Raises InvalidProblem where the assignment does not fit."""
-    return _compute_profile(problem, _check_assignment(problem, assignment))
+    return _compute_profile(problem, check_assignment(problem, assignment))
 
 
 def lagrangian_value(
@@ -87,13 +90,14 @@ def evaluate(problem: Problem, assignment: Sequence[int] | Integers) -> Evaluati
 
     Raises InvalidProblem where it has the wrong length or an index out of range.
     """
-    array = _check_assignment(problem, assignment)
+    array = check_assignment(problem, assignment)
     arrays = problem.arrays
     costs = arrays.cost[arrays.node_start[:-1] + array].tolist()
     costs += arrays.pair_cost[arrays.pair_start + arrays.pair(array)].tolist()
     profile = _compute_profile(problem, array)
     time_step = int(profile.argmax()) if profile.size else 0
     peak = int(profile[time_step]) if profile.size else 0
-    # Python integers: the sum of permitted costs may exceed IMPOSSIBLE, so each cost is tested on its own.
-    possible = max(costs, default=0) < IMPOSSIBLE
-    return Evaluation(sum(costs), peak, time_step, possible and (problem.limit is None or peak <= problem.limit))
+    allowed = max(costs, default=0) < IMPOSSIBLE
+    fits = problem.limit is None or peak <= problem.limit
+    # Python integers cannot overflow, however many costs near IMPOSSIBLE are added.
+    return Evaluation(sum(costs), peak, time_step, allowed=allowed, feasible=allowed and fits)

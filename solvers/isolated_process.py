@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -27,6 +28,17 @@ Result = TypeVar("Result")
 
 # Seconds between checks whether the result is still wanted.
 POLL_S = 0.1
+# Most seconds that a dying process takes from closing its pipe to its end.
+DEATH_S = 5.0
+
+
+class WorkerFailed(Exception):
+    """A task that failed for no fault of its own: its process died, or lacked memory or a module, or a solver refused
+    it. The message says which."""
+
+
+class WorkerStopped(Exception):
+    """A task that was killed because its result was not wanted any more or it exceeded its CPU seconds."""
 
 
 class IsolatedProcess:
@@ -58,11 +70,22 @@ class IsolatedProcess:
         reply: tuple[bool, Any] = self._pipe.recv()
         return reply
 
-    def kill(self) -> None:
-        """Kill the process and close the pipe."""
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> int:
+        """Kill the process and close the pipe; return its exit code, that of its own death if it was dead already."""
         self._process.kill()
-        self._process.wait()
         self._pipe.close()
+        return self._process.wait()
+
+    def wait_for_death(self) -> int:
+        """Return the exit code of a process that has closed its pipe, and so is about to end."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(DEATH_S)
+        return self.kill()
 
 
 _idle_processes: list[IsolatedProcess] = []
@@ -77,33 +100,54 @@ def stop_idle_processes() -> None:
         _idle_processes.pop().kill()
 
 
-def run_isolated(
-    work: Callable[[], Result], unwanted: Callable[[], bool], cpu_seconds: float | None = None
-) -> Result | None:
+def run_isolated(work: Callable[[], Result], unwanted: Callable[[], bool], cpu_seconds: float | None = None) -> Result:
     """Run `work` (picklable) in a worker process and return its result; exceptions are raised here again.
 
-    Returns None where unwanted() becomes true first or the process dies, for example of exceeding cpu_seconds or of
-    lack of memory. In every case nothing keeps running.
+    Raises WorkerStopped where unwanted() becomes true first or the process exceeds cpu_seconds, and WorkerFailed where
+    it dies otherwise, or lacks memory or a module. In every case nothing keeps running.
     """
-    child = _idle_processes.pop() if _idle_processes else IsolatedProcess()
+    child = _take_process()
     try:
         child.send_task(work, cpu_seconds)
         while not child.has_result:
             if unwanted():
-                child.kill()
-                return None
+                raise WorkerStopped
         succeeded, result = child.receive_result()
     except (EOFError, ConnectionError):
-        child.kill()
-        return None
+        code = child.wait_for_death()
+        if cpu_seconds is not None and code == -signal.SIGXCPU:
+            raise WorkerStopped from None
+        raise WorkerFailed(f"{_name_task(work)}: the worker process died, {_describe_exit(code)}") from None
     except BaseException:
         child.kill()
         raise
     _idle_processes.append(child)
+    if isinstance(result, ImportError | MemoryError):
+        raise WorkerFailed(f"{_name_task(work)}: {type(result).__name__} in the worker process: {result}") from result
     if not succeeded:
         raise result
     value: Result = result
     return value
+
+
+def _take_process() -> IsolatedProcess:
+    """Return an idle worker that is alive (the system may have killed some), or a new one."""
+    while _idle_processes:
+        child = _idle_processes.pop()
+        if child.is_alive:
+            return child
+        child.kill()
+    return IsolatedProcess()
+
+
+def _name_task(work: Callable[[], Any]) -> str:
+    """Return the name of the function, or of the class of the callable."""
+    function = work.func if isinstance(work, partial) else work
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _describe_exit(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def _limit_cpu_time(seconds: float | None) -> None:

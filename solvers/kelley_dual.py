@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
 from solvers.linear_model import LinearModel
-from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
@@ -44,9 +43,9 @@ class KelleyModel:
         self.profiles: list[Integers] = []
 
     def add(self, assignment: Integers, cost: int) -> None:
-        """Add the plane of an assignment of this cost, unless it is known or contains something forbidden."""
+        """Add the plane of an assignment of this cost that contains nothing forbidden, unless it is known."""
         key = assignment.tobytes()
-        if key not in self._seen and cost < IMPOSSIBLE:
+        if key not in self._seen:
             self._seen.add(key)
             self.costs.append(float(cost))
             self.profiles.append(usage_profile(self._problem, assignment))
@@ -125,7 +124,9 @@ class KelleyDual:
     def _add_assignment(self, assignment: Integers) -> None:
         restriction = self._relaxation.model.restriction
         original = restriction.postsolve(assignment)
-        self._planes.add(assignment, self._state.submit(original).cost)
+        evaluation = self._state.submit(original)
+        if evaluation.allowed:
+            self._planes.add(assignment, evaluation.cost)
         self._track_worst_step(usage_profile(restriction.problem, assignment))
 
     def _track_worst_step(self, profile: Integers) -> bool:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from solvers.evaluation import usage_profile
 from solvers.linear_model import LinearModel
 from solvers.mip import find_peaks
-from solvers.model import IMPOSSIBLE
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, LagrangianCosts
 from solvers.solve_state import SolveState, pass_work
@@ -86,7 +85,7 @@ class MinPeakDual:
         self._add_assignment(self._messages.run_icm(potentials, self._messages.decode(potentials)))
 
     def _add_assignment(self, assignment: Integers) -> None:
-        if self._state.submit(assignment).cost < IMPOSSIBLE and len(self._profiles) < MAX_PROFILES:
+        if self._state.submit(assignment).allowed and len(self._profiles) < MAX_PROFILES:
             self._profiles[assignment.tobytes()] = usage_profile(self._state.problem, assignment)
 
     def _solve_matrix_game(self) -> tuple[Floats, float]:

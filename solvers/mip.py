@@ -264,7 +264,7 @@ class LocalPolytope:
                 break
             assignment = self._to_assignment(solution.values)
             evaluation = evaluate(self._problem, assignment)
-            if evaluation.feasible or limit is None or evaluation.cost >= IMPOSSIBLE:
+            if evaluation.feasible or limit is None or not evaluation.allowed:
                 return assignment, solution.is_complete
             over = usage_profile(self._problem, assignment) - limit
             for time_step in find_peaks(over):

@@ -18,7 +18,8 @@ IMPOSSIBLE = 10**16
 
 
 class InvalidProblem(ValueError):
-    """A problem that is malformed. The message says what is wrong, where, what was given and what was expected."""
+    """A problem, or an argument of a solve, that is malformed. The message says what is wrong, where, what was given
+    and what was expected."""
 
     def __init__(self, what: str, where: str, got: object, wanted: str) -> None:
         super().__init__(f"{what} of {where}: got {got}, wanted {wanted}")

@@ -113,7 +113,9 @@ class Potentials:
 
 
 def _scale_cost(cost: Integers, scale: FixedPoint) -> Integers:
-    return np.minimum(cost, scale.forbidden // scale.factor) * scale.factor
+    # What is forbidden gets the largest value: permitted costs can add up to more than IMPOSSIBLE.
+    largest = scale.forbidden // scale.factor
+    return np.where(cost >= IMPOSSIBLE, largest, np.minimum(cost, largest)) * scale.factor
 
 
 class LagrangianCosts:

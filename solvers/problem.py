@@ -41,9 +41,8 @@ class Problem:
     @staticmethod
     def from_arrays(arrays: ProblemArrays, limit: int | None) -> Problem:
         """Wrap flat arrays that are known to be consistent; nodes and edges are built, and checked, on first use."""
-        if arrays.usage.size:
-            largest = np.maximum.reduceat(arrays.usage, arrays.node_start[:-1])
-            _check_largest(int(largest.sum(dtype=object)))
+        _check_limit(limit)
+        _check_largest(arrays.largest_usage())
         problem = object.__new__(Problem)
         object.__setattr__(problem, "limit", limit)
         object.__setattr__(problem, "arrays", arrays)
@@ -65,11 +64,9 @@ class Problem:
         return self._parts[0][1]
 
     def _check(self) -> None:
-        if self.limit is not None and self.limit < 0:
-            raise InvalidProblem("limit", "problem", self.limit, "None or at least 0")
-        largest = sum(
-            int(node.more_usage.usage.max(axis=1).sum()) for node in self.nodes if node.more_usage is not None
-        )
+        _check_limit(self.limit)
+        further = (node.more_usage.usage for node in self.nodes if node.more_usage is not None)
+        largest = sum(int(usage.max(axis=1).sum(dtype=object)) for usage in further)
         largest += _largest([node.usage for node in self.nodes])
         _check_largest(largest + _largest([usage.matrix for edge in self.edges for usage in edge.usages]))
         count = len(self.nodes)
@@ -88,6 +85,11 @@ def _largest(arrays: Sequence[Integers]) -> int:
     """Return the sum of the arrays' largest entries. Shared arrays are scanned once: many edges have the same one."""
     times = Counter(map(id, arrays))
     return sum(int(each.max()) * times[number] for number, each in {id(each): each for each in arrays}.items())
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and (not isinstance(limit, int | np.integer) or limit < 0):
+        raise InvalidProblem("limit", "problem", limit, "None or an integer of at least 0")
 
 
 def _check_largest(usage: int) -> None:

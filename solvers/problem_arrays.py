@@ -41,6 +41,18 @@ def _concatenate(parts: Sequence[NDArray[np.integer]]) -> Integers:
     return np.concatenate(parts, dtype=np.int64) if parts else np.zeros(0, np.int64)
 
 
+def sum_largest(values: Integers, starts: Integers) -> int:
+    """Return the sum of the largest values of the segments that begin at `starts` and end where the next one begins.
+
+    A segment that is there several times, such as a matrix that edges share, is scanned once and counted each time.
+    """
+    if not starts.size:
+        return 0
+    first, segment = np.unique(starts, return_inverse=True)
+    # Sums of Python integers cannot overflow.
+    return int(np.maximum.reduceat(values, first)[segment].sum(dtype=object))
+
+
 class _MatrixPool:
     """Matrices laid end to end, each stored once.
 
@@ -136,6 +148,15 @@ class ProblemArrays:
             pair_usage=usages.concatenate(),
             time_steps=int(max(span_stop.max(initial=0), edge_stop.max(initial=0))),
         )
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs of classes on all edges."""
+        return int((self.height * self.width).sum())
+
+    def largest_usage(self) -> int:
+        """Return an upper bound of the bytes in use at any time step: the largest usages of all spans and edges."""
+        return sum_largest(self.span_usage, self.span_at) + sum_largest(self.pair_usage, self.edge_usage_pair_start)
 
     def pair(self, assignment: Integers) -> Integers:
         """Return, for each edge, the position of the chosen pair of classes within its matrix (row major)."""

@@ -49,6 +49,9 @@ class Solution:
     by time step, empty where presolve changed the problem. nearest: the assignments with the least Lagrangian value at
     the last multipliers, within the limit or not, as many as were requested.
 
+    failures: what became of each worker process that failed, for example for lack of memory; none of them is the
+    problem's fault, and another run may do better.
+
     For an infeasible problem, min_feasible_limit is the least limit in bytes known to be feasible (None: no assignment
     avoids everything forbidden), min_peak_assignment an assignment that fits it, and min_feasible_limit_bound a proven
     lower bound of it. They are None otherwise.
@@ -68,3 +71,4 @@ class Solution:
     min_peak_assignment: tuple[int, ...] | None = None
     multipliers: Mapping[int, float] = field(default_factory=dict)
     nearest: tuple[tuple[int, ...], ...] = ()
+    failures: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import Evaluation, evaluate, lagrangian_value
-from solvers.isolated_process import run_isolated
+from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays
+from solvers.problem_arrays import ProblemArrays, sum_largest
 from solvers.solution import Progress
 
 Integers = NDArray[np.int64]
@@ -28,9 +28,19 @@ DEFAULT_WORK_SECONDS = 60.0
 MAX_ELITES = 400
 
 
+class UnsoundBound(RuntimeError):
+    """A "proven" lower bound above the value of a known assignment: a fault of the solver, whatever the problem."""
+
+
+def _require_sound(what: str, lower: int, upper: int | None) -> None:
+    if upper is not None and lower > upper:
+        got = f"got {lower}, wanted at most {upper}, the value of a known assignment"
+        raise UnsoundBound(f"{what} of the solve: {got} (a fault of the solver)")
+
+
 def pass_work(arrays: ProblemArrays) -> float:
     """Return the units of work (about nanoseconds) of one message pass: per pair, per strategy and per call."""
-    return float((arrays.height * arrays.width).sum() + 20 * arrays.node_start[-1] + 100_000)
+    return float(arrays.pairs + 20 * arrays.node_start[-1] + 100_000)
 
 
 class SolveState:
@@ -39,7 +49,7 @@ class SolveState:
     assignment, cost: the incumbent (None: no feasible assignment known). bound: the proven lower bound. elites: costs
     of the assignments seen, by their bytes. min_peak, min_peak_assignment: the least peak usage seen, in bytes.
     min_feasible_limit_bound: a proven lower bound of every assignment's peak. reproducible: False once the clock, a
-    cancellation or a solver's time limit has decided anything.
+    cancellation or a solver's time limit has decided anything. failures: what became of each worker that failed.
     """
 
     def __init__(
@@ -69,6 +79,7 @@ class SolveState:
         self.elites: dict[bytes, int] = {}
         self.stop_reason = ""
         self.reproducible = True
+        self.failures: list[str] = []
 
     def rebase(self, problem: Problem) -> None:
         """Continue with a problem of equal optimal cost: bounds are kept, assignments have to be submitted again."""
@@ -154,21 +165,24 @@ class SolveState:
         if deadline is not None:
             self._deadline = deadline - (1 - share) * max(deadline - time.monotonic(), 0.0)
         self._max_work = max_work - (1 - share) * max(max_work - self.work_done, 0.0)
-        yield
-        self._deadline, self._max_work = deadline, max_work
-        # Running out of the smaller budget does not end the solve; a cancellation does.
-        if self.stop_reason in (TIME_LIMIT, WORK_LIMIT):
-            self.stop_reason = ""
+        try:
+            yield
+        finally:
+            self._deadline, self._max_work = deadline, max_work
+            # Running out of the smaller budget does not end the solve; a cancellation does.
+            if self.stop_reason in (TIME_LIMIT, WORK_LIMIT):
+                self.stop_reason = ""
 
     def charge(self, work: float) -> None:
         """Count units of work done (about a nanosecond each)."""
         self.work_done += work
 
     def run_in_worker(self, work: Callable[[], Result], meanwhile: Callable[[], None] = lambda: None) -> Result | None:
-        """Run `work` in a worker process (solvers/isolated_process.py) and return its result; None if it was killed.
+        """Run `work` in a worker process (solvers/isolated_process.py) and return its result; None if there is none.
 
         The worker is killed once the state is exhausted. Without a clock it is also killed when it alone uses as many
-        CPU seconds as the whole budget, which exhausts the state as well. meanwhile: called at intervals while waiting.
+        CPU seconds as the whole budget, which exhausts the state as well. A worker that fails is recorded in `failures`
+        and ends nothing. meanwhile: called at intervals while waiting.
         """
 
         def unwanted() -> bool:
@@ -176,11 +190,14 @@ class SolveState:
             return self.is_exhausted
 
         by_clock = self._deadline is not None
-        result = run_isolated(work, unwanted, None if by_clock else self._max_work / WORK_PER_SECOND)
-        if result is None:
-            self.mark_irreproducible()
+        try:
+            return run_isolated(work, unwanted, None if by_clock else self._max_work / WORK_PER_SECOND)
+        except WorkerFailed as failure:
+            self.failures.append(str(failure))
+        except WorkerStopped:
             self.stop_reason = self.stop_reason or ("" if by_clock or self.is_closed else WORK_LIMIT)
-        return result
+        self.mark_irreproducible()
+        return None
 
     def mark_irreproducible(self) -> None:
         """Record that a clock may have influenced the result, for example the time limit of a solver inside."""
@@ -193,12 +210,14 @@ class SolveState:
         evaluation = evaluate(self.problem, array)
         better = self.cost is None or evaluation.cost < self.cost
         # New incumbents join the elites even when those are full.
-        if evaluation.cost < IMPOSSIBLE and ((evaluation.feasible and better) or len(self.elites) < MAX_ELITES):
+        if evaluation.allowed and ((evaluation.feasible and better) or len(self.elites) < MAX_ELITES):
             self.elites[array.tobytes()] = evaluation.cost
-        if evaluation.cost < IMPOSSIBLE and (self.min_peak is None or evaluation.peak < self.min_peak):
+        if evaluation.allowed and (self.min_peak is None or evaluation.peak < self.min_peak):
             self.min_peak, self.min_peak_assignment = evaluation.peak, array.copy()
+            _require_sound("lower bound of the peak", self.min_feasible_limit_bound, self.min_peak)
         if evaluation.feasible and better:
             self.assignment, self.cost = array.copy(), evaluation.cost
+            _require_sound("lower bound", self.bound, self.cost)
             self._report_progress()
         return evaluation
 
@@ -212,17 +231,16 @@ class SolveState:
         return [np.frombuffer(key, np.int64) for _, key in ranked[:most]]
 
     def raise_lower_bound(self, bound: int) -> None:
-        """Take in a proven lower bound of every feasible assignment's cost.
-
-        Bounds are proven up to the upper cutoff, so one above the incumbent's cost means that the incumbent is optimal.
-        """
+        """Take in a proven lower bound of every feasible assignment's cost."""
         if bound > self.bound:
-            self.bound = bound if self.cost is None else min(bound, self.cost)
+            _require_sound("lower bound", bound, self.cost)
+            self.bound = bound
             self._report_progress()
 
     def raise_min_peak_bound(self, bound: int) -> None:
         """Take in a proven lower bound, in bytes, of the peak usage of every assignment without anything forbidden."""
         self.min_feasible_limit_bound = max(self.min_feasible_limit_bound, bound)
+        _require_sound("lower bound of the peak", self.min_feasible_limit_bound, self.min_peak)
 
     def _report_progress(self) -> None:
         if self._on_progress is not None:
@@ -232,9 +250,5 @@ class SolveState:
 def bound_largest_cost(problem: Problem) -> int:
     """Return a cost that no assignment without anything forbidden exceeds: the sum of all largest costs."""
     arrays = problem.arrays
-    finite = np.where(arrays.cost < IMPOSSIBLE, arrays.cost, 0)
-    total = int(np.maximum.reduceat(finite, arrays.node_start[:-1]).sum(dtype=object)) if finite.size else 0
-    pairs = np.where(arrays.pair_cost < IMPOSSIBLE, arrays.pair_cost, 0)
-    # Matrices are scanned once each, however many edges share them; object sums cannot overflow.
-    starts, matrix = np.unique(arrays.pair_start, return_inverse=True)
-    return total + int(np.maximum.reduceat(pairs, starts)[matrix].sum(dtype=object)) if starts.size else total
+    parts = ((arrays.cost, arrays.node_start[:-1]), (arrays.pair_cost, arrays.pair_start))
+    return sum(sum_largest(np.where(cost < IMPOSSIBLE, cost, 0), starts) for cost, starts in parts)

@@ -72,11 +72,12 @@ def _solution_document(solution: solvers.Solution, deterministic: bool) -> dict[
         "least_limit_bound": solution.min_feasible_limit_bound,
         "wall_s": None if deterministic else round(solution.wall_s, 3),
         "reproducible": solution.reproducible,
+        "failures": list(solution.failures),
     }
 
 
 def _format_solution(figures: dict[str, Any]) -> str:
-    shown = {name.replace("_", " "): value for name, value in figures.items() if value is not None}
+    shown = {name.replace("_", " "): value for name, value in figures.items() if value not in (None, [])}
     width = max(map(len, shown))
     return "\n".join(f"{name:{width}}  {_format_value(value)}" for name, value in shown.items())
 

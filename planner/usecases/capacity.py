@@ -38,7 +38,7 @@ from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
-from solvers.isolated_process import run_isolated
+from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated
 
 StartTask = Callable[[CandidateTask], Callable[[], CandidateResult] | None]
 """Starts planning a candidate and returns a function that waits for its result, or None where no time is left."""
@@ -161,8 +161,12 @@ def _plan_isolated(task: CandidateTask, cancelled: Event) -> CandidateResult:
     def is_unwanted() -> bool:
         return cancelled.is_set() or task.deadline.is_within(-GRACE_S)
 
-    result = run_isolated(partial(plan_candidate, task), is_unwanted)
-    return result or (UNFINISHED if is_unwanted() else FAILED)
+    try:
+        return run_isolated(partial(plan_candidate, task), is_unwanted)
+    except WorkerStopped:
+        return UNFINISHED
+    except WorkerFailed:
+        return FAILED
 
 
 def plan_candidate(task: CandidateTask) -> CandidateResult:

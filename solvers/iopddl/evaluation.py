@@ -29,4 +29,5 @@ def evaluate_document(document: Any, assignment: Sequence[int]) -> Evaluation:
             peak, peak_step = used, t
     forbidden = sum(cost >= INFINITE_COST for cost in costs)
     total = sum(cost for cost in costs if cost < INFINITE_COST) + forbidden * IMPOSSIBLE
-    return Evaluation(total, peak, peak_step, not forbidden and (limit is None or peak <= limit))
+    fits = limit is None or peak <= limit
+    return Evaluation(total, peak, peak_step, allowed=not forbidden, feasible=not forbidden and fits)

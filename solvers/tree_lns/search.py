@@ -66,7 +66,7 @@ class TreeLns:
         evaluation = evaluate(self.problem, assignment)
         if evaluation.feasible and (self.cost is None or evaluation.cost < self.cost):
             self.cost, self.assignment = evaluation.cost, assignment.copy()
-        elif evaluation.cost < IMPOSSIBLE and not evaluation.feasible:
+        elif evaluation.allowed and not evaluation.feasible:
             self._watch_steps(np.array([evaluation.peak_step]))
         self._recompute_cost()
 
@@ -121,8 +121,8 @@ class TreeLns:
         """Set the walk's cost to the exact one, infinite while it contains anything forbidden: costs of that size would
         not add up exactly in float64."""
         evaluation = evaluate(self.problem, self._state.assignment)
-        self._typical_cost = max(evaluation.cost % IMPOSSIBLE, 1)
-        self._state.cost[0] = evaluation.cost if evaluation.cost < IMPOSSIBLE else np.inf
+        self._typical_cost = max(evaluation.cost if evaluation.allowed else evaluation.cost % IMPOSSIBLE, 1)
+        self._state.cost[0] = evaluation.cost if evaluation.allowed else np.inf
         self._state.cost[1] = np.inf if self.cost is None else self.cost
 
     def _watch_steps(self, time_steps: Integers) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 import pytest
 
-from solvers.isolated_process import run_isolated, stop_idle_processes
+from solvers import solve
+from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated, stop_idle_processes
 from solvers.mip import RestrictedMip
 from solvers.solve_state import SolveState
 from tests.testing.random_problems import grid
@@ -49,14 +53,67 @@ def test_a_failing_task_is_reported_and_harms_no_other() -> None:
 def test_a_task_that_is_no_longer_needed_is_killed() -> None:
     process = run_isolated(os.getpid, lambda: False)
     assert process is not None
-    assert run_isolated(partial(time.sleep, HOUR), _after(0.2)) is None
+    with pytest.raises(WorkerStopped):
+        run_isolated(partial(time.sleep, HOUR), _after(0.2))
     assert not _runs(process)
 
 
-def test_a_task_that_exceeds_its_cpu_limit_or_dies_gives_no_answer() -> None:
-    assert run_isolated(partial(sum, range(10**12)), lambda: False, cpu_seconds=1.0) is None
-    assert run_isolated(partial(os._exit, 3), lambda: False) is None
+def test_a_task_that_exceeds_its_cpu_limit_is_stopped() -> None:
+    with pytest.raises(WorkerStopped):
+        run_isolated(partial(sum, range(10**12)), lambda: False, cpu_seconds=1.0)
     assert run_isolated(partial(max, 3, 4), lambda: False) == 4
+
+
+# What a task does, and what is told of it. Only the kernel's signal for CPU seconds that were asked for is no failure.
+FAILED: list[tuple[Callable[[], object], str]] = [
+    (partial(os._exit, 3), "_exit: the worker process died, exit code 3"),
+    (partial(os.abort), "abort: the worker process died, killed by SIGABRT"),
+    (partial(signal.raise_signal, signal.SIGKILL), "raise_signal: the worker process died, killed by SIGKILL"),
+    (partial(signal.raise_signal, signal.SIGXCPU), "raise_signal: the worker process died, killed by SIGXCPU"),
+    (partial(import_module, "no_such_module"), "import_module: ModuleNotFoundError in the worker process: No module"),
+    (partial(bytes, 1 << 60), "bytes: MemoryError in the worker process"),
+]
+
+
+@pytest.mark.parametrize(("task", "message"), FAILED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_task_that_fails_through_no_fault_of_its_own_says_what_became_of_it(
+    task: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(WorkerFailed, match=message):
+        run_isolated(task, lambda: False)
+    assert run_isolated(partial(max, 3, 4), lambda: False) == 4
+
+
+def test_an_idle_process_that_was_killed_is_replaced() -> None:
+    process = run_isolated(os.getpid, lambda: False)
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    assert run_isolated(os.getpid, lambda: False) != process
+
+
+def test_a_worker_that_fails_is_recorded_and_ends_nothing() -> None:
+    for deterministic in (False, True):
+        state = SolveState(LONG(), 0.0, 60.0, deterministic, None, None)
+        assert state.run_in_worker(partial(os._exit, 3)) is None
+        assert state.failures == ["_exit: the worker process died, exit code 3"]
+        assert (state.stop_reason, state.is_exhausted, state.reproducible) == ("", False, False)
+
+
+def test_a_task_without_a_result_ends_nothing() -> None:
+    state = SolveState(LONG(), 0.0, 60.0, True, None, None)
+    assert state.run_in_worker(partial(print, end="")) is None
+    assert (state.failures, state.stop_reason, state.reproducible) == ([], "", True)
+
+
+def test_a_worker_killed_in_the_middle_of_a_solve_costs_time_alone_and_is_told() -> None:
+    process = run_isolated(os.getpid, lambda: False)
+    os.kill(process, signal.SIGSTOP)  # it takes the first task and never answers
+    killing = threading.Timer(4.0, os.kill, (process, signal.SIGKILL))
+    killing.start()
+    solution = solve(grid(7, 8, seed=1), time_limit=8.0)
+    killing.join()
+    assert solution.failures == ("RestrictedMip: the worker process died, killed by SIGKILL",)
+    assert solution.assignment is not None
 
 
 def test_closed_processes_end() -> None:

@@ -60,7 +60,9 @@ def test_the_least_plane_is_nowhere_higher_than_at_the_prices_found() -> None:
             list(range(min(problem.arrays.time_steps, 2))),
         )
         for choice in product(*(range(node.cost.size) for node in problem.nodes)):
-            planes.add(np.array(choice), evaluate(problem, choice).cost)
+            evaluation = evaluate(problem, choice)
+            if evaluation.allowed:
+                planes.add(np.array(choice), evaluation.cost)
         if not planes.costs:
             continue
         costs, over = np.array(planes.costs), np.array(planes.profiles)[:, moments] - limit

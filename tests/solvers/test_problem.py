@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node, Problem, evaluate, usage_profile
 from solvers.evaluation import lagrangian_value
+from solvers.model import UsageIntervals
+from solvers.problem_arrays import ProblemArrays
 from tests.testing.random_problems import tiny
 from tests.testing.seeds import seeds
 
@@ -24,6 +27,21 @@ def node(**changes: object) -> Node:
 def edge(**changes: object) -> Edge:
     parts = {"source": 0, "target": 1, "source_class": CLASSES, "target_class": CLASSES, "matrix": MATRIX}
     return Edge(**{**parts, **changes})  # type: ignore[arg-type]
+
+
+HUGE = np.array([0, 6 * 10**17])
+# The sum of the largest usages wraps around in 64 bits.
+MORE = UsageIntervals(np.arange(2, 34), np.arange(3, 35), np.tile(HUGE, (32, 1)))
+
+
+def with_usage(name: str) -> ProblemArrays:
+    """Return the arrays of a problem in whose further spans, or on whose edges, two usages are huge."""
+    usage = EdgeUsage(0, 1, MATRIX % IMPOSSIBLE)
+    spans = UsageIntervals(np.arange(2, 4), np.arange(3, 5), np.ones((2, 2), np.int64))
+    arrays = Problem([node(more_usage=spans), node()], [edge(usages=(usage, usage))]).arrays
+    values = getattr(arrays, name).copy()
+    values[-2:] = values[-4:-2] = HUGE[1]
+    return replace(arrays, **{name: values})
 
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
@@ -42,6 +60,12 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("ends of edge 0 -> 1.*got 1", lambda: Problem([node()], [edge()])),
     ("number of classes of edge", lambda: Problem([node(), node()], [edge(source_class=np.zeros(3, np.int32))])),
     ("limit of problem", lambda: Problem([node()], [], -1)),
+    ("limit of problem: got nan", lambda: Problem([node()], [], float("nan"))),  # type: ignore[arg-type]
+    ("limit of problem", lambda: Problem.from_arrays(Problem([node()], []).arrays, -1)),
+    ("sum of the largest usages", lambda: Problem([node(usage=HUGE), node(usage=HUGE)], [])),
+    ("sum of the largest usages", lambda: Problem([node(more_usage=MORE)], [])),
+    ("sum of the largest usages", lambda: Problem.from_arrays(with_usage("span_usage"), None)),
+    ("sum of the largest usages", lambda: Problem.from_arrays(with_usage("pair_usage"), None)),
     ("length of assignment", lambda: evaluate(Problem([node()], []), (0, 0))),
     ("strategy of node 'a'", lambda: evaluate(Problem([node()], []), (2,))),
 ]
@@ -56,8 +80,17 @@ def test_an_invalid_problem_is_refused_by_name(message: str, make: Callable[[], 
 def test_a_choice_costs_its_strategies_and_pairs_times_their_multiplicities() -> None:
     problem = Problem([node(multiplicity=3), node()], [edge(multiplicity=2)], 4)
     assert evaluate(problem, (1, 0)).cost == 3 * 2 + 1 + 2 * 7
-    assert not evaluate(problem, (1, 1)).feasible
-    assert evaluate(problem, (1, 1)).cost == 3 * 2 + 2 + IMPOSSIBLE
+    forbidden = evaluate(problem, (1, 1))
+    assert (forbidden.allowed, forbidden.feasible) == (False, False)
+    assert forbidden.cost == 3 * 2 + 2 + IMPOSSIBLE
+
+
+def test_permitted_costs_that_add_up_to_more_than_a_forbidden_one_are_permitted() -> None:
+    problem = Problem([node(cost=np.array([IMPOSSIBLE - 1, 0])) for _ in range(3)], [], 4)
+    dear = evaluate(problem, (0, 0, 0))
+    assert (dear.cost, dear.allowed, dear.feasible) == (3 * (IMPOSSIBLE - 1), True, True)
+    over = evaluate(problem, (0, 1, 1))
+    assert (over.cost, over.allowed, over.feasible) == (IMPOSSIBLE - 1, True, False)
 
 
 def test_usage_counts_over_half_open_intervals_of_nodes_and_edges() -> None:

@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import CUT_OFF, Edge, Node, Problem, Progress, evaluate, solve
+from solvers import CUT_OFF, IMPOSSIBLE, Edge, Node, Problem, Progress, evaluate, solve
 from solvers.exhaustive import find_min_peak
-from tests.testing.random_problems import tiny, with_best
+from solvers.potentials import FixedPoint
+from solvers.relaxation import Relaxation
+from solvers.solve_state import SolveState
+from tests.testing.random_problems import dear, tiny, with_best
 from tests.testing.seeds import at_least, batches, seeds
 
 BATCHES = batches(1500, 150)
@@ -64,6 +67,56 @@ def test_an_infeasible_answer_brackets_the_least_limit() -> None:
         bracketed += 1
         exact += found.min_feasible_limit == least
     assert exact >= 0.9 * bracketed > 0
+
+
+def test_what_is_forbidden_stays_so_beside_permitted_costs_that_add_up_to_more() -> None:
+    own, forbidden = np.arange(2, dtype=np.int32), np.full((2, 2), IMPOSSIBLE)
+    nodes = [Node(f"n{i}", np.array([7, IMPOSSIBLE - 1]), np.zeros(2, np.int64), (0, 1)) for i in range(5)]
+    state = SolveState(Problem(nodes, [Edge(0, 1, own, own, forbidden)]), 0.0, 1.0, True, None, None)
+    Relaxation.for_problem(state, FixedPoint.of(1, state.largest_cost)).pass_messages(1, 0.0)
+    assert state.is_infeasible
+    assert solve(Problem(nodes, [])).cost == 5 * 7
+
+
+# Problems at the ends of what can be asked.
+LARGEST = (1 << 63) - 1
+EXTREME = [
+    (Problem([Node("n", np.array([LARGEST, 4]), np.array([0, 0]), (0, 1))], [], 0), "optimal", 4),
+    (Problem([Node("n", np.array([LARGEST]), np.array([0]), (0, 1))], []), "infeasible", None),
+    (Problem([Node("n", np.array([1, 2]), np.array([1, 0]), (0, 1))], [], 0), "optimal", 2),
+    (Problem([Node("n", np.array([1]), np.array([1]), (0, 1))], [], 0), "infeasible", None),
+    (Problem([Node("n", np.array([1]), np.array([1]), (0, 0))], [], 0), "optimal", 1),
+]
+
+
+@pytest.mark.parametrize(("problem", "status", "cost"), EXTREME)
+def test_extreme_problems_have_an_answer(problem: Problem, status: str, cost: int | None) -> None:
+    for deterministic in (False, True):
+        found = solve(problem, time_limit=5.0, deterministic=deterministic)
+        assert (found.status, found.cost) == (status, cost)
+
+
+def test_costs_that_add_up_to_more_than_a_forbidden_one_change_no_answer() -> None:
+    feasible = infeasible = over = 0
+    numbers = seeds(300)
+    for seed in numbers:
+        problem, wanted = with_best(dear, seed)
+        found = solve(problem, gap=0.0)
+        assert found.failures == (), seed
+        if wanted is not None:
+            assert found.status in ("optimal", "feasible"), seed
+            assert found.cost is not None, seed
+            assert found.bound <= wanted[1].cost <= found.cost, seed
+            feasible += 1
+            over += wanted[1].cost >= IMPOSSIBLE
+        else:
+            least = find_min_peak(problem)
+            assert found.assignment is None, seed
+            assert found.status == "unknown" or (found.min_feasible_limit is None) == (least is None), seed
+            infeasible += found.status == "infeasible"
+    assert feasible > at_least(1 / 2, len(numbers))
+    assert infeasible > at_least(1 / 10, len(numbers))
+    assert over > at_least(1 / 10, len(numbers))
 
 
 def _with_limit(problem: Problem, limit: int | None) -> Problem:

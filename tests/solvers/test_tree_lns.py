@@ -41,6 +41,15 @@ def _block(problem: Problem, seed: int) -> tuple[np.ndarray, list[int], np.ndarr
     return choice, tree.tolist(), after, prices
 
 
+@pytest.mark.parametrize("cost", [1, IMPOSSIBLE - 1])
+def test_the_peak_of_a_choice_over_the_limit_is_watched_however_much_it_costs(cost: int) -> None:
+    costs = np.array([cost, cost])
+    nodes = [Node(f"n{i}", costs, np.array([0, 3]), (i // 2, i // 2 + 1)) for i in range(6)]
+    search = TreeLns(Problem(nodes, [], 5), np.zeros(6, np.int64), 0, lambda: False)
+    search.submit(np.array([1, 0, 1, 1, 0, 1]))
+    assert (search.cost, search.time_steps) == (6 * cost, [1])
+
+
 def test_a_block_is_an_induced_tree() -> None:
     for seed in SEEDS:
         problem = tiny_public(seed)

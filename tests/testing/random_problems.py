@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,25 @@ def tiny(seed: int) -> Problem:
     shared = _matrix(rng, high, (3, 3))
     edges = [_edge(rng, nodes, high, moments, shared) for _ in range(int(rng.integers(0, 9)))] if count > 1 else []
     return Problem(nodes, edges, _limit(rng, nodes))
+
+
+def dear(seed: int) -> Problem:
+    """Return `tiny`'s problem with costs so large that two permitted ones may add up to more than IMPOSSIBLE."""
+    problem = tiny(seed)
+    parts = [*(node.cost * node.multiplicity for node in problem.nodes)]
+    parts += [edge.matrix * edge.multiplicity for edge in problem.edges]
+    largest = max((int(cost[cost < IMPOSSIBLE].max(initial=0)) for cost in parts), default=0)
+    return scaled(problem, (IMPOSSIBLE - 1) // max(largest, 1))
+
+
+def scaled(problem: Problem, factor: int) -> Problem:
+    """Return the problem with every permitted cost times `factor`."""
+
+    def scale(cost: np.ndarray) -> np.ndarray:
+        return np.where(cost < IMPOSSIBLE, cost * np.where(cost < IMPOSSIBLE, factor, 0), IMPOSSIBLE)
+
+    nodes = [replace(node, cost=scale(node.cost)) for node in problem.nodes]
+    return Problem(nodes, [replace(edge, matrix=scale(edge.matrix)) for edge in problem.edges], problem.limit)
 
 
 def _interval(rng: np.random.Generator, moments: int) -> tuple[int, int]:
