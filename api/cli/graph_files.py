@@ -11,10 +11,11 @@ import typer
 from planner.documents.graphs import read_graph, read_mesh
 from planner.errors import InvalidRequest
 from planner.export.mlir import Dialect, print_program, print_spmd
-from planner.frontends.mlir import read_mlir, read_spmd
+from planner.frontends.mlir import read_mlir
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
+from planner.spmd import SpmdProgram
 
 File = Annotated[Path, typer.Argument(help="A graph document, or MLIR in mesh or shard syntax (.mlir).")]
 MeshText = Annotated[str | None, typer.Option("--mesh", help="For a graph document: dp=2,tp=4, 2x4, or a document.")]
@@ -36,14 +37,15 @@ def read_graph_or_mlir(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:
     return read_graph(file, devices), devices
 
 
-def print_verified(file: Path, syntax: str, refused: Mapping[str, object]) -> str:
-    """Return a verified program of collectives as text or MLIR.
+def refuse_options(file: Path, options: Mapping[str, object]) -> None:
+    """Raise InvalidRequest where an option is given that does not apply to a program of collectives."""
+    if conflicting := [option for option, value in options.items() if value]:
+        wanted = "--format, --optimize"
+        raise InvalidRequest("the file is a program already", where=str(file), got=conflicting[0], wanted=wanted)
 
-    `refused`: options that do not apply to such a program, with their values. Raises InvalidRequest where one is given.
-    """
-    if conflicting := [option for option, value in refused.items() if value]:
-        raise InvalidRequest("the file is a program already", where=str(file), got=conflicting[0], wanted="--format")
-    program = read_spmd(file)
+
+def format_spmd(program: SpmdProgram, syntax: str) -> str:
+    """Return a program of collectives on local tensors as text or MLIR."""
     return str(program) if syntax == "text" else print_spmd(program, Dialect(syntax))
 
 

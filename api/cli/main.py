@@ -47,6 +47,9 @@ COMMANDS = {
     "export": CommandEntry("api.cli.export:export", "Write a plan's program in another tool's language."),
     "propagate": CommandEntry("api.cli.propagate:propagate_graph", "Complete the annotations of a graph."),
     "partition": CommandEntry("api.cli.partition:partition", "Turn an annotated graph into an SPMD program."),
+    "optimize": CommandEntry(
+        "api.cli.optimize:optimize", "Run collective optimisation passes on MLIR with collectives."
+    ),
     "reshard": CommandEntry("api.cli.reshard:reshard", "Find the cheapest program between two shardings of a tensor."),
     "migrate": CommandEntry(
         "api.cli.migrate:migrate", "Move parameters and optimizer state from one plan's layout to another's."

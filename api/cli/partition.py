@@ -7,18 +7,27 @@ from typing import Annotated, Literal
 
 import typer
 
-from api.cli.graph_files import File, MeshText, Syntax, format_program, print_verified, read_graph_or_mlir
+from api.cli.graph_files import (
+    File,
+    MeshText,
+    Syntax,
+    format_program,
+    format_spmd,
+    read_graph_or_mlir,
+    refuse_options,
+)
 from api.cli.options import JsonOption, print_json
 from planner.choose import hardware
 from planner.choose.cost import CostModel
 from planner.documents.hardware import read_hardware
 from planner.documents.programs import dump_program
-from planner.frontends.mlir import holds_collectives
+from planner.frontends.mlir import holds_collectives, read_spmd
 from planner.ir.graph import check_sizes
 from planner.judge.analysis import price_instruction
 from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.optimize import optimize
+from planner.rewrite.optimize_spmd import optimize_spmd
 from planner.rewrite.propagation.propagate import propagate
 
 
@@ -38,10 +47,13 @@ def partition(
 ) -> None:
     """Turn an annotated graph into an SPMD program: propagate, materialize, partition.
 
-    MLIR that contains collectives is a program already: it is verified and printed in the requested syntax.
+    MLIR that contains collectives is a program already: it is verified, with --optimize also optimised, and printed in
+    the requested syntax.
     """
     if file.suffix == ".mlir" and holds_collectives(file):
-        typer.echo(print_verified(file, syntax, {"--mesh": mesh, "--optimize": optimized, "--json": as_json}))
+        refuse_options(file, {"--mesh": mesh, "--json": as_json})
+        verified = read_spmd(file)
+        typer.echo(format_spmd(optimize_spmd(verified) if optimized else verified, syntax))
         return
     graph, devices = read_graph_or_mlir(file, mesh)
     check_sizes(graph)

@@ -241,7 +241,11 @@ def test_partition_verifies_a_program_and_prints_it_in_either_spelling(tmp_path:
     assert "%0 = all_reduce(%a) mesh_axes=[1] reduction=max : f32[4,8]" in shardplan("partition", path).out
     for syntax, wanted in (("mesh", "mesh_axes = [1] reduction = <max>"), ("shard", "grid_axes = [1] reduction = max")):
         assert f"%0 = {syntax}.all_reduce %a on @m {wanted}" in shardplan("partition", path, "--format", syntax).out
-    refused(shardplan("partition", path, "--json"), "the file is a program already (got --json; wanted --format)")
+    assert "all_reduce" not in shardplan("partition", path, "--optimize").out, "nothing reads it"
+    refused(
+        shardplan("partition", path, "--json"),
+        "the file is a program already (got --json; wanted --format, --optimize)",
+    )
     refused(shardplan("partition", path, "--mesh", "2"), "got --mesh")
     refused(shardplan("propagate", path), "collective in a graph (got mesh.all_reduce")
     path.write_text(written(f"%0 = mesh.all_reduce %a on @m mesh_axes = [2] : {T} -> {T}"))
