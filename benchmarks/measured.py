@@ -40,6 +40,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "model_zoo_coverage": ("planner/frontends",),
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
+    "op_times": ("planner/choose/hardware",),
     "plan_accounting": (*PLANNING, "planner/run"),
     "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite"),
     "recompute": (*PLANNING, *ZOO),

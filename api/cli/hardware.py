@@ -12,6 +12,7 @@ from api.cli.options import JsonOption, print_json
 from planner.choose import hardware
 from planner.choose.hardware.fit import Refit, refit_hardware
 from planner.choose.hardware.nccl_tests import read_runs
+from planner.choose.hardware.op_times import read_fits
 from planner.documents.hardware import read_profile
 from planner.documents.json_reader import read_text
 from planner.documents.json_writer import check_writable, write_json
@@ -34,9 +35,22 @@ def list_hardware(as_json: JsonOption = False) -> None:
 
 
 @app.command("show")
-def show_hardware(name: str) -> None:
-    """Show a profile with the source of every number."""
-    typer.echo(hardware.read_source(name), nl=False)
+def show_hardware(
+    name: str, ops: Annotated[bool, typer.Option("--ops", help="Show the fitted times of kernels instead.")] = False
+) -> None:
+    """Show a profile with the source of every number, or the fitted times of its kernels with their errors."""
+    source = hardware.read_source(name)
+    typer.echo("\n".join(_format_fits(name)) if ops else source, nl=ops)
+
+
+def _format_fits(name: str) -> list[str]:
+    """Return a line for each fitted class of a device."""
+    fits = read_fits(name)
+    return [
+        f"{key}: {fit['rows']} rows; on shapes kept out median error {format_share(fit['held_out']['median'])}, "
+        f"90th percentile {format_share(fit['held_out']['p90'])}; {fit['source']}"
+        for key, fit in fits.items()
+    ] or [f"{name}: no kernel was measured; predictions take the efficiencies of the most similar device"]
 
 
 @app.command("fit")

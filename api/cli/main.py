@@ -50,6 +50,7 @@ COMMANDS = {
     "optimize": CommandEntry(
         "api.cli.optimize:optimize", "Run collective optimisation passes on MLIR with collectives."
     ),
+    "predict": CommandEntry("api.cli.predict:app", "Predict the times of kernels from rows that describe them."),
     "reshard": CommandEntry("api.cli.reshard:reshard", "Find the cheapest program between two shardings of a tensor."),
     "migrate": CommandEntry(
         "api.cli.migrate:migrate", "Move parameters and optimizer state from one plan's layout to another's."

@@ -107,4 +107,7 @@ def test_a_bad_profile_ends_a_command_in_one_line(tmp_path: Path) -> None:
     graph = written(tmp_path / "g.json", GRAPH)
     refused(shardplan("plan", graph, "--mesh", "2x4", "--hardware", file), "links.nvlink.bandwidth")
     refused(shardplan("plan", graph, "--mesh", "2x4", "--hardware", tmp_path / "none.json"), "cannot be read")
-    refused(shardplan("plan", graph, "--mesh", "2x4", "--hardware", "none"), "wanted one of a100-sxm")
+    refused(
+        shardplan("plan", graph, "--mesh", "2x4", "--hardware", "none"),
+        "wanted one of a100-pcie-40, a100-pcie-80, a100-sxm",
+    )

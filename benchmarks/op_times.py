@@ -1,0 +1,199 @@
+"""Fits the times of single kernels to published measurements, and writes the fitted classes of each device.
+
+    python -m benchmarks.op_times FOLDER [--score]
+
+FOLDER holds the tables as Parquet files: `gemm`, `context_attention`, `generation_attention`, `moe`, `collectives`,
+`deepep` (ai-dynamo/aiconfigurator at 095f58a5, Apache-2.0) and `neusight_forward` (sitar-lab/NeuSight, MIT). It needs
+pandas and pyarrow. The tables are not part of the repository. The fit is a smoothed least-absolute-error regression of
+log2(measured / roofline) on the weights of the lattice; a fifth of the rows, whole shapes, is kept out to score it.
+`--score` records the errors on these rows, and on all rows with the fit of the most similar other device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.record import write
+from planner.choose.hardware import load_profile
+from planner.choose.hardware import op_times as product
+from planner.choose.hardware.op_classes import OP_CLASSES, Columns, OpClass
+from planner.choose.hardware.op_rates import find_itemsize, find_rates
+from planner.usecases.predict_ops import find_fit
+
+OUTPUT = Path(product.__file__).parent / "op_times"
+AICONFIGURATOR = "ai-dynamo/aiconfigurator at 095f58a5, collected tables (Apache-2.0)"
+NEUSIGHT = "sitar-lab/NeuSight, scripts/asplos/data/dataset/train (MIT)"
+DEVICES = {"v100-pcie-32": "v100-pcie", "p100-pcie-16": "p100-pcie"}
+SKEW = {"balanced": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}
+SMOOTHNESS, STEPS, MAX_ROWS = 0.1, 4, 10_000
+Array = NDArray[np.float64]
+
+
+class Table(NamedTuple):
+    """Measured rows of one class and element type on one device."""
+
+    device: str
+    key: str
+    columns: Columns
+    seconds: Array
+    source: str
+
+
+def read_tables(folder: Path) -> Iterator[Table]:
+    """Yield the tables of a folder, one for each device, class and element type."""
+    for name in ("gemm", "moe", "context_attention", "generation_attention", "collectives", "deepep"):
+        yield from _split(_read(folder, name), AICONFIGURATOR, name)
+    yield from _split(_read(folder, "neusight_forward"), NEUSIGHT, "neusight")
+
+
+def _read(folder: Path, name: str) -> Any:
+    import pandas  # type: ignore[import-untyped, unused-ignore]  # not a dependency of the package
+
+    return pandas.read_parquet(folder / f"{name}.parquet")
+
+
+KEYS = {
+    "gemm": (["dtype"], "gemm.{}"),
+    "moe": (["dtype"], "moe.{}"),
+    "context_attention": ([], "context_attention.bf16"),
+    "generation_attention": ([], "generation_attention.bf16"),
+    "collectives": (["kind", "library"], "{}.{}"),
+    "deepep": (["op", "mode"], "deepep_{}.{}"),
+    "neusight": (["op"], "{}.f32"),
+}
+
+
+def _split(rows: Any, source: str, name: str) -> Iterator[Table]:
+    by, pattern = KEYS[name]
+    device = "device" if name == "neusight" else "gpu"
+    if name == "context_attention":  # windowed SGLang kernels on B200 stop growing with the length: not the whole work
+        rows = rows[(rows.gpu != "b200_sxm") | rows.time_trtllm_s.notna()]
+        rows = rows.assign(time_s=rows.time_trtllm_s.where(rows.gpu == "b200_sxm", rows.time_s))
+    if "distribution" in rows:
+        rows["skew"] = rows.distribution.map(SKEW)
+    for (gpu, *words), part in rows.groupby([device, *by]):
+        key = pattern.format(*words)
+        wanted = dict(OP_CLASSES[key.split(".")[0]].optional)
+        names = [*OP_CLASSES[key.split(".")[0]].columns, *wanted]
+        columns = {each: part[each].to_numpy(float) for each in names}
+        named = DEVICES.get(gpu, gpu.replace("_", "-"))
+        yield Table(named, key, columns, part.time_s.to_numpy(float), source)
+
+
+def fit(op: OpClass, roofline_s: Array, table: Table, rows: NDArray[np.bool_]) -> Array:
+    """Return the values of the lattice that fit the rows, by iteratively reweighted least squares."""
+    chosen = np.flatnonzero(rows)
+    if len(chosen) > MAX_ROWS:
+        chosen = np.random.default_rng(0).choice(chosen, MAX_ROWS, replace=False)
+    wanted = np.log2(table.seconds / roofline_s)[chosen]
+    indices, weights = product.find_corners(op.knots, [axis[chosen] for axis in op.shape(table.columns)])
+    size = int(np.prod([len(each) for each in op.knots]))
+    matrix = np.zeros((len(chosen), size), np.float32)
+    np.add.at(matrix, (np.arange(len(chosen))[:, None], indices), weights.astype(np.float32))
+    penalty = SMOOTHNESS * _roughness([len(each) for each in op.knots]) + 1e-5 * np.eye(size)
+    importance: Array = np.ones(len(chosen))
+    values: Array = np.zeros(size)
+    for _ in range(STEPS):
+        normal = matrix.T @ (matrix * importance.astype(np.float32)[:, None])
+        values = np.asarray(np.linalg.solve(normal + penalty, matrix.T @ (importance * wanted)), np.float64)
+        left = np.abs(matrix @ values - wanted)
+        importance = np.asarray(1 / np.maximum(left / max(float(np.median(left)), 1e-3), 0.3), np.float64)
+    return values
+
+
+def _roughness(sizes: Sequence[int]) -> Array:
+    """Return the quadratic form of second differences, and weakly of first ones, along each axis of a lattice."""
+    form = np.zeros((int(np.prod(sizes)),) * 2)
+    for axis, size in enumerate(sizes):
+        second, first = np.diff(np.eye(size), 2, axis=0), np.diff(np.eye(size), 1, axis=0)
+        own = second.T @ second + 0.01 * first.T @ first
+        before, after = int(np.prod(sizes[:axis])), int(np.prod(sizes[axis + 1 :]))
+        form += np.kron(np.kron(np.eye(before), own), np.eye(after))
+    return form
+
+
+def hold_out(table: Table) -> NDArray[np.bool_]:
+    """Return a fifth of the rows: whole shapes, drawn by their columns."""
+    stacked = np.stack([np.asarray(each) for each in table.columns.values()])
+    primes = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0])[: len(stacked)]
+    mixed = np.sqrt(primes) @ stacked
+    return np.asarray(mixed % 1 < 0.2)
+
+
+def fit_table(table: Table) -> dict[str, Any]:
+    """Return the document of a fitted class, with its errors on the rows kept out of a first fit."""
+    op, dtype = OP_CLASSES[table.key.split(".")[0]], table.key.split(".")[1]
+    profile = load_profile(table.device)
+    rates, itemsize = find_rates(profile, table.key), find_itemsize(dtype)
+    roofline_s = product.roofline_s(op, rates, table.columns, itemsize=itemsize)
+    kept = hold_out(table)
+    values = fit(op, roofline_s, table, ~kept)
+    trial = product.OpFit(product.Lattice(op.knots, values), itemsize, 1, 1)
+    ratio = table.seconds[kept] / trial.seconds(op, rates, table.columns)[kept]
+    error = np.abs(1 / ratio - 1)
+    full = fit(op, roofline_s, table, np.ones(len(kept), bool))
+    low, high = np.quantile(ratio, [0.05, 0.95])
+    bound = product.bound_s(op, rates, table.columns, itemsize=itemsize)
+    return {
+        "source": table.source,
+        "rows": len(table.seconds),
+        "held_out": {"median": _round(np.median(error)), "p90": _round(np.quantile(error, 0.9))},
+        "faster_than_peak": int((table.seconds < bound).sum()),
+        "itemsize": itemsize,
+        "low": _round(low),
+        "high": _round(high),
+        "correction": [round(100 * float(each)) for each in full],
+    }
+
+
+def _round(value: Any) -> float:
+    return float(f"{float(value):.3g}")
+
+
+def score_table(table: Table) -> dict[str, Any] | None:
+    """Return the errors of the fit of the most similar other device on a table; None where no other has the class."""
+    op, variant = table.key.split(".")
+    others = [each for each in product.list_fitted() if each != table.device and table.key in product.load_fits(each)]
+    if not others:
+        return None
+    found = find_fit(table.device, op, variant, among=others)
+    rates = find_rates(load_profile(table.device), table.key)
+    error = np.abs(found.fit.seconds(OP_CLASSES[op], rates, table.columns) / table.seconds - 1)
+    return {"fitted_on": found.device, "median": _round(np.median(error)), "p90": _round(np.quantile(error, 0.9))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Fit the times of single kernels.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--score", action="store_true", help="score the fits of the product, and fit nothing")
+    arguments = parser.parse_args()
+    if arguments.score:
+        score(read_tables(arguments.folder))
+        return
+    fits: dict[str, dict[str, Any]] = {}
+    for table in read_tables(arguments.folder):
+        made = fits.setdefault(table.device, {})[table.key] = fit_table(table)
+        print(table.device, table.key, made["held_out"], flush=True)
+    for device, classes in fits.items():
+        (OUTPUT / f"{device}.json").write_text(json.dumps({"device": device, "fits": classes}) + "\n")
+
+
+def score(tables: Iterator[Table]) -> None:
+    """Record the errors on rows kept out of the fits, and those of fits of other devices."""
+    figures: dict[str, dict[str, Any]] = {}
+    for table in tables:
+        fitted = product.read_fits(table.device)[table.key]
+        own = {"rows": fitted["rows"], **{key: fitted["held_out"][key] for key in ("median", "p90")}}
+        figures.setdefault(table.key, {})[table.device] = {"held_out": own, "other_device": score_table(table)}
+    write("op_times", {"figures": figures})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Predicts the times of single kernels from rows that describe them.
+
+The fitted class of the device is used where there is one; else that of the device whose peaks are nearest, with the
+device's own peaks and a wider interval. Collectives beyond one node are timed by the network of the profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.choose.hardware import load_profile
+from planner.choose.hardware.network import collective_s
+from planner.choose.hardware.op_classes import OP_CLASSES, Columns
+from planner.choose.hardware.op_rates import SENT_BY, find_rates
+from planner.choose.hardware.op_times import LAUNCH_S, OpFit, list_fitted, load_fits
+from planner.errors import InvalidRequest
+from planner.ir.collectives import Kind
+from planner.ir.mesh import Mesh
+from planner.usecases.predict_rows import KernelRow, read_row
+
+Answer = dict[str, Any]
+UNMEASURED_DEVICE, OUT_OF_RANGE = 1.4, 2.0
+"""Factors by which an interval widens on both sides. Both are judged, not fitted."""
+STAND_INS = {"f16": "bf16", "bf16": "f16", "fp8_static": "fp8", "low_latency": "normal"}
+NETWORK_INTERVAL = (0.7, 1.5)
+
+
+class FoundFit(NamedTuple):
+    """A fitted class, and the device it was measured on."""
+
+    fit: OpFit
+    device: str
+    variant: str
+
+
+def predict_ops(rows: Sequence[object], like: str | None = None) -> list[Answer]:
+    """Return one answer for each row, in order: its time and interval in seconds, or `error` with the reason."""
+    answers: list[Answer] = [{} for _ in rows]
+    groups: dict[tuple[str, str, str], list[tuple[int, KernelRow]]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        try:
+            read = read_row(row, like)
+            groups[read.device, read.op, read.variant].append((number, read))
+        except InvalidRequest as error:
+            answers[number] = {"error": str(error)}
+    for members in groups.values():
+        try:
+            predicted = predict_group([read for _, read in members])
+        except InvalidRequest as error:
+            predicted = [{"error": str(error)}] * len(members)
+        for (number, _), answer in zip(members, predicted, strict=True):
+            answers[number] = answer
+    return answers
+
+
+def predict_group(rows: Sequence[KernelRow]) -> list[Answer]:
+    """Return the answers for rows of one device, class and variant. Raises InvalidRequest without measurements."""
+    device, op, variant, _ = rows[0]
+    if op in SENT_BY and not op.startswith("deepep"):
+        inside = [row.numbers["devices"] <= 8 and f"{op}.{variant}" in load_fits(device) for row in rows]
+        if not all(inside):
+            fitted = iter(_predict_fitted([row for row, here in zip(rows, inside, strict=True) if here]))
+            return [next(fitted) if here else _predict_network(row) for row, here in zip(rows, inside, strict=True)]
+    return _predict_fitted(rows)
+
+
+def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
+    if not rows:
+        return []
+    device, op, variant, first = rows[0]
+    found = find_fit(device, op, variant)
+    columns = {name: np.array([row.numbers[name] for row in rows]) for name in first}
+    key, kernel = f"{op}.{variant}", OP_CLASSES[op]
+    rates = find_rates(load_profile(device), key)
+    seconds = found.fit.seconds(kernel, rates, columns)
+    covered = found.fit.lattice.covers(kernel.shape(columns))
+    spread = np.where(covered, 1.0, OUT_OF_RANGE) * (1.0 if found.device == device else UNMEASURED_DEVICE)
+    low, high = seconds * found.fit.low / spread, seconds * found.fit.high * spread
+    parts = _count_parts(rows[0], found, columns)
+    return [
+        {
+            "time_s": float(time),
+            "low_s": float(min(least, time)),
+            "high_s": float(max(most, time)),
+            **({"peak_memory_bytes": int(size)} if kernel.is_exact else {}),
+            "parts": {"launch_s": LAUNCH_S, "compute_s": float(compute), "memory_s": float(moved)},
+            **({} if found.device == device else {"efficiency_of": found.device}),
+            **({} if found.variant == variant else {"measured_as": found.variant}),
+            **({} if here else {"out_of_range": True}),
+        }
+        for time, least, most, here, compute, moved, size in zip(seconds, low, high, covered, *parts, strict=True)
+    ]
+
+
+def _count_parts(row: KernelRow, found: FoundFit, columns: Columns) -> tuple[Any, Any, Any]:
+    """Return compute and memory time at the datasheet's peaks, and the bytes of operands and results."""
+    rates = find_rates(load_profile(row.device), f"{row.op}.{row.variant}")
+    flops, moved = OP_CLASSES[row.op].count_work(columns, found.fit.itemsize)
+    return flops / rates.flops, moved / rates.bandwidth, moved
+
+
+def find_fit(device: str, op: str, variant: str, *, among: Sequence[str] | None = None) -> FoundFit:
+    """Return the fitted class of the most similar device, itself if fitted, of all or some devices.
+
+    Raises InvalidRequest where no device has the class.
+    """
+    for word in (variant, STAND_INS.get(variant, variant)):
+        key = f"{op}.{word}"
+        fitted = [name for name in among or list_fitted() if key in load_fits(name)]
+        if fitted:
+            nearest = min(
+                fitted, key=lambda other: (_distance(f"{op}.{variant}", device, other=other, fitted=key), other)
+            )
+            return FoundFit(load_fits(nearest)[key], nearest, word)
+    raise InvalidRequest("no measurements", where=f"{device}: {op}", got=variant, wanted="a measured type or library")
+
+
+def _distance(key: str, device: str, *, other: str, fitted: str) -> float:
+    """Return how far two devices are apart in peak rate and bandwidth, in powers of e; 0 for the same device."""
+    own, others = find_rates(load_profile(device), key), find_rates(load_profile(other), fitted)
+    rates = [(own.bandwidth, others.bandwidth), *([] if math.isinf(own.flops) else [(own.flops, others.flops)])]
+    return sum(abs(math.log(one / two)) for one, two in rates) + (1e-6 if device != other else 0)
+
+
+def _predict_network(row: KernelRow) -> Answer:
+    """Return the answer for a collective by the links of the profile."""
+    count, size = row.numbers["devices"], row.numbers["bytes"]
+    spans = load_profile(row.device).tier_spans(Mesh.parse(f"devices={count:.0f}"))[0]
+    kind = Kind(row.op)
+    time = collective_s(kind, spans, size / count if kind is Kind.ALL_GATHER else size)
+    low, high = NETWORK_INTERVAL
+    return {"time_s": time, "low_s": time * low, "high_s": time * high, "parts": {"network_s": time}}

@@ -1,0 +1,124 @@
+"""Reads rows that describe kernels: which device and class a row names, and the numbers of its shape."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from planner.choose.hardware import list_profiles, load_profile
+from planner.choose.hardware.op_classes import OP_CLASSES
+from planner.choose.hardware.op_rates import FORMATS, SENT_BY
+from planner.errors import InvalidRequest
+
+Row = Mapping[str, Any]
+LARGEST, MAX_DEVICES = 2.0**50, 2**20
+DEVICE_ALIASES = {
+    "a100": "a100-sxm",
+    "a100-sxm4-80gb": "a100-sxm",
+    "b200": "b200-sxm",
+    "b300": "b300-sxm",
+    "gb200-sxm": "gb200",
+    "gb300-sxm": "gb300",
+    "h100": "h100-sxm",
+    "h200": "h200-sxm",
+    "h20-sxm": "h20",
+    "p100-pcie-16": "p100-pcie",
+    "rtx-pro-6000-server": "rtx-pro-6000",
+    "v100": "v100-sxm",
+    "v100-pcie-32": "v100-pcie",
+    "v100-sxm2-32": "v100-sxm",
+}
+DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32", "fp32": "f32", "fp16": "f16"}
+SKEW = {"balanced": 0.0, "uniform": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}
+
+
+class KernelRow(NamedTuple):
+    """A row that was read: profile, class, what is fitted apart within the class (element type or library), numbers."""
+
+    device: str
+    op: str
+    variant: str
+    numbers: dict[str, float]
+
+
+def read_row(row: object, like: str | None) -> KernelRow:
+    """Read a row; `like` names the profile of devices that have none. Raises InvalidRequest."""
+    if not isinstance(row, Mapping):
+        raise InvalidRequest("a row", got=type(row).__name__, wanted="a JSON object")
+    op = _read_op(row)
+    device = find_device(row.get("gpu", row.get("device")), like)
+    numbers = {name: _read_number(row, name) for name in OP_CLASSES[op].columns}
+    for name, default in OP_CLASSES[op].optional:
+        numbers[name] = _read_skew(row) if name == "skew" else _read_number(row, name, default)
+    _check_shape(op, numbers)
+    variant = _read_variant(row, op)
+    if op not in SENT_BY and FORMATS[variant][0] not in load_profile(device).peak_flops:
+        peaks = ", ".join(load_profile(device).peak_flops)
+        raise InvalidRequest("element type that the device lacks", where=device, got=variant, wanted=f"one of {peaks}")
+    return KernelRow(device, op, variant, numbers)
+
+
+def find_device(name: object, like: str | None) -> str:
+    """Return the profile of a device. Raises InvalidRequest that names the nearest one."""
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest("a device", where="gpu", got=name, wanted="a name")
+    plain = name.lower().replace("_", "-")
+    plain = DEVICE_ALIASES.get(plain, plain)
+    if plain in list_profiles():
+        return plain
+    if like is not None:
+        return like
+    nearest = difflib.get_close_matches(plain, list_profiles(), n=1, cutoff=0.0)[0]
+    raise InvalidRequest("device without a profile", where="gpu", got=name, wanted=f"--like {nearest} or another one")
+
+
+def _read_op(row: Row) -> str:
+    op = row.get("op")
+    if op in ("collective", "collectives"):
+        op = row.get("kind")
+    elif op == "deepep":
+        op = row.get("kind", row.get("direction"))
+    if op in ("dispatch", "combine"):
+        op = f"deepep_{op}"
+    if not isinstance(op, str) or op not in OP_CLASSES:
+        raise InvalidRequest("unknown op", where="op", got=op, wanted=f"one of {', '.join(OP_CLASSES)}")
+    return op
+
+
+def _read_variant(row: Row, op: str) -> str:
+    if op in SENT_BY:
+        key, default = ("mode", "normal") if op.startswith("deepep") else ("library", "nccl")
+        return str(row.get(key, default))
+    default = "bf16" if op in ("gemm", "moe", "context_attention", "generation_attention") else "f32"
+    dtype = row.get("dtype", default)
+    dtype = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else None
+    if dtype not in FORMATS:
+        raise InvalidRequest("element type", where="dtype", got=row.get("dtype"), wanted=f"one of {', '.join(FORMATS)}")
+    return dtype
+
+
+def _read_number(row: Row, name: str, default: float | None = None) -> float:
+    value = row.get(name, default)
+    least = 1 if default is None else 0
+    is_number = isinstance(value, (int, float)) and (name == "gated" or not isinstance(value, bool))
+    if not is_number or not least <= value <= LARGEST:  # NaN is in no range
+        raise InvalidRequest("number", where=name, got=value, wanted=f"{least} to {LARGEST:.0f}")
+    return float(value)
+
+
+def _read_skew(row: Row) -> float:
+    name = row.get("distribution", "balanced")
+    if not isinstance(name, str) or name not in SKEW:
+        raise InvalidRequest("distribution", got=name, wanted=f"one of {', '.join(SKEW)}")
+    return SKEW[name]
+
+
+def _check_shape(op: str, numbers: Mapping[str, float]) -> None:
+    """Raise InvalidRequest where the numbers of a row contradict each other."""
+    for less, more in (("kv_heads", "heads"), ("topk", "num_experts"), ("ep", "num_experts"), ("tp", "inter")):
+        if less in numbers and more in numbers and numbers[less] > numbers[more]:
+            wanted = f"at most {more} = {numbers[more]:.0f}"
+            raise InvalidRequest("contradiction", where=f"{op}: {less}", got=numbers[less], wanted=wanted)
+    if not 2 <= numbers.get("devices", 2) <= MAX_DEVICES:
+        raise InvalidRequest("devices", where=op, got=numbers["devices"], wanted=f"2 to {MAX_DEVICES}")
