@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from planner.errors import InvalidSharding
+from planner.export.mlir import Dialect, print_program, print_spmd
+from planner.frontends.mlir import read_spmd
 from planner.ir.graph import OUTPUTS, Annotation, Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.ir.sharding import Sharding
 from planner.rewrite.propagation.propagate import propagate
+from planner.run.spmd_executor import run_spmd
 from planner.run.validate import validate
 from tests.testing.annotated_notation import local, materialized, written
 from tests.testing.graphs import Sketch
@@ -89,3 +95,39 @@ def test_a_reader_may_want_halos_of_its_own() -> None:
     annotations = (Annotation("n0", ROWS, True), Annotation("n0", HALO, True, OUTPUTS))
     program = run(sketch.graph(made, annotations=annotations), Mesh.parse("4"))
     assert [line.split()[0] for line in written(program)] == ["tanh", "exchange"]
+
+
+# layouts of i0, n0, n1; what stands in the text
+PRINTED = [
+    (ROWS, ROWS, WIDE, ["tanh", "update_halo [0, 0] to [2, 2]", "exp"]),  # exp runs on shards with halos
+    (HALO, WIDE, ROWS, ["update_halo [2, 1] to [2, 2]", "tanh", "update_halo [2, 2] to [0, 0]", "exp"]),
+]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize(("first", "second", "last", "lines"), PRINTED)
+def test_a_change_of_halos_is_an_update_halo_of_the_dialect(
+    first: Sharding, second: Sharding, last: Sharding, lines: list[str], dialect: Dialect
+) -> None:  # conformance 55
+    text = print_program(run(chain(8, 16, first, second, last), Mesh.parse("4")), dialect)
+    found = re.findall(
+        r" = \w+\.(\w+) .*?(?:source_halo_sizes = (.*\]) destination_halo_sizes = (.*\]))?(?: :|$)", text
+    )
+    assert [f"{op} {old} to {new}" if old else op for op, old, new in found] == lines
+    assert print_spmd(read_spmd(text), dialect, "test").replace("@mesh", "@m") == text.replace("@mesh", "@m")
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_the_printed_update_halo_brings_the_neighbours_rows(dialect: Dialect) -> None:  # conformance 55
+    sketch = Sketch()
+    graph = sketch.graph(
+        sketch.input(8, 16), annotations=(Annotation("i0", ROWS), Annotation("i0", HALO, True, OUTPUTS))
+    )
+    program = read_spmd(print_program(run(graph, Mesh.parse("4")), dialect))
+    x = np.arange(128, dtype=np.float32).reshape(8, 16)
+    (held,) = run_spmd(program, {"i0": [x[2 * device : 2 * device + 2] for device in range(4)]}).outputs
+    for device, part in enumerate(held):
+        for row, number in enumerate(range(2 * device - 2, 2 * device + 3)):
+            if 0 <= number < 8:
+                assert (part.array[row] == x[number]).all()
+                assert not part.mask(np)[row].any()

@@ -35,7 +35,6 @@ LINE_3 = [
     ("%1 = mesh.shard %a to <@m, [[-1]]> : T", InvalidSharding, "<@m", "mesh axis is negative"),
     ("%1 = mesh.shard %a to <@m, [[]], partial = sum[-1]> : T", InvalidSharding, "<@m", "mesh axis is negative"),
     ("%1 = mesh.shard %a to <@m, [[5]]> : T", InvalidSharding, "<@m", "mesh axis out of range (got 5; wanted below 2)"),
-    ("%1 = mesh.shard %a to <@m, []> : T", InvalidDocument, "[]", "no lists of axes"),
     ("%1 = mesh.shard %a to <@m, [[0]], partial = generic[1]> : T", InvalidSharding, "<@m", "(got generic"),
     ("%1 = mesh.shard %a to <@a::@b, [[0]]> : T", InvalidDocument, "::", "nested symbol"),
     (

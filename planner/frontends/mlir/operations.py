@@ -262,8 +262,8 @@ def _parse_region(scan: Scanner, draft: _OperationDraft, depth: int) -> None:
 def _parse_sharding(scan: Scanner, draft: _OperationDraft) -> None:
     draft.attrs["sharding"] = parse_sharding(scan)
     draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
-    scan.need(":")
-    draft.result_types = (parse_type(scan),)
+    # The documents' examples leave the type out.
+    draft.result_types = (parse_type(scan),) if scan.mark(":") else ()
 
 
 def _parse_shard(scan: Scanner, draft: _OperationDraft) -> None:

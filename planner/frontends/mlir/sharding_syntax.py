@@ -38,12 +38,8 @@ def parse_sharding_attribute(scan: Scanner, *, trailing_partial: bool = True) ->
 
 
 def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
-    """Parse `[[0, 1], []]`, with at least one list."""
-    at = scan.at
-    entries = scan.parse_list("[", lambda: parse_axes(scan), "]")
-    if not entries:
-        raise scan.error("no lists of axes", at=at, wanted="at least one: [[]] is replicated")
-    return tuple(entries)
+    """Parse `[[0, 1], []]`; dims without a list are whole, so `[]` is replicated."""
+    return tuple(scan.parse_list("[", lambda: parse_axes(scan), "]"))
 
 
 def parse_axes(scan: Scanner) -> tuple[int, ...]:

@@ -63,6 +63,10 @@ class MlirTranslation:
 
     def argument(self, argument: Argument) -> None:
         """Add an argument: an input, or a tensor that is only written to."""
+        if isinstance(argument.type, str):
+            what, got = "argument that is no tensor", f"%{argument.name}: {argument.type}"
+            wanted = "tensors; halo sizes and offsets must be constants"
+            raise self.scan.error(what, at=argument.at, got=got, wanted=wanted, error=InvalidGraph)
         kind = self.tensor(argument.type, argument.at)
         if argument.attrs.get("shardplan.init"):
             self.bind(argument.name, InitTensor(neutral=True), argument.at)

@@ -33,6 +33,10 @@ def parse_type(scan: Scanner) -> MlirType:
         if scan.accept(r"![\w.]+") is None:
             scan.expect(SCALAR, "a type")
         return scan.text[at : scan.at].strip()
+    if scan.peek(r"\*"):
+        raise scan.error(
+            "unranked tensor", at=at, got="tensor<*x...>", wanted="a tensor of known rank", error=InvalidGraph
+        )
     dims = scan.expect(r"(?:(?:[0-9]{1,15}|\?)x)*", "dims").split("x")[:-1]
     element = scan.expect(r"[A-Za-z][\w.]*", "an element type")
     encoding = _parse_encoding(scan) if scan.mark(",") else None
@@ -47,6 +51,12 @@ def parse_type(scan: Scanner) -> MlirType:
 
 
 def _parse_encoding(scan: Scanner) -> ShardingSyntax:
+    at = scan.at
+    if (alias := scan.accept(r"#[\w$]+(?![\w$.])")) is not None:
+        sharding = scan.aliases.get(alias)
+        if not isinstance(sharding, ShardingSyntax):
+            raise scan.error("encoding", at=at, got=alias, wanted="the alias of a #mesh.shard<...>")
+        return sharding
     scan.expect(r"#mesh\.shard(?=\s*<)", "#mesh.shard<...>")
     return parse_sharding_attribute(scan)
 
