@@ -32,7 +32,7 @@ def translate_contraction(t: MlirTranslation, operation: Operation) -> None:
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands[:count]]
     for zero in operation.operands[count:]:
         t.init_tensors.add(t.find_tensor(zero, operation.at).value)
-    _accumulate(t, operation, "matmul", inputs=inputs, attrs={}, kind="sum")
+    accumulate(t, operation, "matmul", inputs=inputs, attrs={}, kind="sum")
 
 
 def translate_reduction(t: MlirTranslation, operation: Operation) -> None:
@@ -42,7 +42,7 @@ def translate_reduction(t: MlirTranslation, operation: Operation) -> None:
     both = not operation.parameters or _reads_only(_read_body(t, operation)[0], operation.parameters)
     if kind is None or len(inputs) != 1 or not both:
         raise t.scan.error("reduction", at=operation.at, wanted=f"one of {list(COMBINER_OPS)}", error=UnsupportedOp)
-    _accumulate(t, operation, kind, inputs=inputs, attrs={"dims": operation.attrs.get("dimensions", [])}, kind=kind)
+    accumulate(t, operation, kind, inputs=inputs, attrs={"dims": operation.attrs.get("dimensions", [])}, kind=kind)
 
 
 def translate_tosa_reduction(t: MlirTranslation, operation: Operation) -> None:
@@ -73,6 +73,18 @@ def translate_broadcast(t: MlirTranslation, operation: Operation) -> None:
     kept = tuple(dim for dim in range(len(kind.type.shape)) if dim not in new)
     rule = _notation([kept], tuple(range(len(kind.type.shape))), ["0"])
     t.add(operation, "broadcast", inputs, {}, (kind,), rule)
+
+
+def translate_dot(t: MlirTranslation, operation: Operation) -> None:
+    """mhlo.dot: the last dim of the left operand with the first of the right, both of rank 1 or 2."""
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    ranks = [len(tensor.shape) for tensor in inputs]
+    if len(ranks) != 2 or not set(ranks) <= {1, 2}:
+        raise t.scan.error(
+            "ranks", at=operation.at, got=ranks, wanted="two operands of rank 1 or 2", error=InvalidGraph
+        )
+    operands, result = _dot_terms([([], [ranks[0] - 1]), ([], [0])], ranks)
+    _add_product(t, operation, inputs, operands=operands, result=result)
 
 
 def translate_dot_general(t: MlirTranslation, operation: Operation) -> None:
@@ -122,7 +134,7 @@ def _add_product(
         (op for op in ("matmul", "linear") if _matches_rule(t, op, inputs, results=t.tensors(operation), rule=rule)),
         None,
     )
-    _accumulate(t, operation, op or "dot_general", inputs=inputs, attrs={}, kind="sum", notation=None if op else rule)
+    accumulate(t, operation, op or "dot_general", inputs=inputs, attrs={}, kind="sum", notation=None if op else rule)
 
 
 def translate_generic(t: MlirTranslation, operation: Operation) -> None:
@@ -213,7 +225,7 @@ def _notation(operands: Sequence[DimTerms], result: DimTerms, linear: Sequence[s
     return f"{', '.join(map(term, operands))} -> {term(result)}{groups}"
 
 
-def _accumulate(
+def accumulate(
     t: MlirTranslation,
     operation: Operation,
     op: str,
@@ -232,14 +244,22 @@ def _accumulate(
             raise t.scan.error(what, at=operation.at, got=f"%{operation.inits[0]}", wanted=wanted, error=InvalidGraph)
         t.add(operation, op, inputs, attrs, results, notation)
         return
-    tensor = t.find_tensor(operation.inits[0], operation.at)
-    full = next((each for each in t.ops if each.id == tensor.value and each.op == "full"), None)
-    if full is not None and _is_neutral(full.attrs["value"], kind, results[0].type.dtype):
-        t.init_tensors.add(tensor.value)
+    if is_neutral_start(t, operation, kind):
         t.add(operation, op, inputs, attrs, results, notation)
         return
+    tensor = t.find_tensor(operation.inits[0], operation.at)
     term = t.add(operation, op, inputs, attrs, [MlirTensorType(results[0].type)], notation, suffix=".term")
     t.add(operation, COMBINER_OPS[kind], (t.result(term), tensor), {}, results)
+
+
+def is_neutral_start(t: MlirTranslation, operation: Operation, kind: str) -> bool:
+    """Return whether an accumulation starts from a neutral constant, which then only the operation reads."""
+    tensor = t.find_tensor(operation.inits[0], operation.at)
+    full = next((each for each in t.ops if each.id == tensor.value and each.op == "full"), None)
+    if full is None or not _is_neutral(full.attrs["value"], kind, t.types[tensor.value].dtype):
+        return False
+    t.init_tensors.add(tensor.value)
+    return True
 
 
 def _is_neutral(value: object, kind: str, dtype: str) -> bool:

@@ -13,9 +13,11 @@ from types import MappingProxyType
 from planner.errors import InvalidGraph, InvalidMesh, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.annotation_checks import NamedValue
 from planner.frontends.mlir.attributes import DenseAttribute
+from planner.frontends.mlir.conv_ops import CONVOLUTIONS, translate_convolution
 from planner.frontends.mlir.linalg_ops import (
     translate_broadcast,
     translate_contraction,
+    translate_dot,
     translate_dot_general,
     translate_generic,
     translate_reduction,
@@ -267,6 +269,8 @@ HANDLERS: MappingProxyType[str, Handler] = MappingProxyType(
         "linalg.reduce": translate_reduction,
         "linalg.broadcast": translate_broadcast,
         "linalg.generic": translate_generic,
+        **dict.fromkeys(CONVOLUTIONS, translate_convolution),
+        "mhlo.dot": translate_dot,
         "mhlo.dot_general": translate_dot_general,
         "tensor.empty": _translate_empty,
         "tensor.dim": _translate_dim,
