@@ -16,6 +16,8 @@ from solvers.solution import CUT_OFF, DualWarmStart, Progress, Solution, Status
 
 if TYPE_CHECKING:
     from solvers.driver import solve as solve
+    from solvers.exact_dual import ExactDual as ExactDual
+    from solvers.exact_dual import compute_exact_dual as compute_exact_dual
     from solvers.warm_start import compute_warm_start as compute_warm_start
 
 __all__ = [
@@ -25,12 +27,14 @@ __all__ = [
     "Edge",
     "EdgeUsage",
     "Evaluation",
+    "ExactDual",
     "InvalidProblem",
     "Node",
     "Problem",
     "Progress",
     "Solution",
     "Status",
+    "compute_exact_dual",
     "compute_warm_start",
     "evaluate",
     "solve",
@@ -38,7 +42,12 @@ __all__ = [
 ]
 
 
-LAZY_IMPORTS = {"solve": "solvers.driver", "compute_warm_start": "solvers.warm_start"}
+LAZY_IMPORTS = {
+    "solve": "solvers.driver",
+    "compute_warm_start": "solvers.warm_start",
+    "ExactDual": "solvers.exact_dual",
+    "compute_exact_dual": "solvers.exact_dual",
+}
 """Names whose modules import numba and OR-Tools, which takes about a second: they are imported on first use."""
 
 

@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.progress": ("planner", "solvers"),
     "planner.usecases.capacity": ("planner", "solvers"),
     "planner.planning.objectives": ("planner", "solvers"),
+    "planner.usecases.prove": ("planner", "solvers"),
     "planner.planning.plan_search": ("planner", "solvers"),
     "api": ("api", "planner", "solvers"),
 }

@@ -27,12 +27,14 @@ from planner.choose import hardware
 from planner.documents.check_report import dump_check, has_changes
 from planner.documents.graphs import read_mesh
 from planner.documents.hardware import read_hardware
+from planner.documents.json_reader import read_json
 from planner.documents.json_writer import check_writable, write_json, write_text
 from planner.documents.waivers import read_waivers
 from planner.errors import InvalidRequest
 from planner.judge.check.limits import parse_limits
 from planner.planning.plan_types import Request
 from planner.usecases.check import CheckQuestion, compare_plans
+from planner.usecases.prove import verify_plan
 
 CHANGED, EXCEEDED = 2, 3
 LIMITS = "time>5%,memory>5%"
@@ -55,6 +57,7 @@ def check(
     pin: Annotated[
         Path | None, typer.Option(help="Annotations (a pins document), as the base was planned with.")
     ] = None,
+    proof: Annotated[Path | None, typer.Option(help="The proof of the plan NEW, which must hold.")] = None,
     mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4; needed where neither NEW nor BASE is a plan.")] = None,
     hardware_name: Annotated[str | None, typer.Option("--hardware", help="With --mesh: a profile.")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="With --mesh: per device, e.g. 80GiB.")] = None,
@@ -73,6 +76,8 @@ def check(
         check_writable(path)
     limits = parse_limits(fail_on, "--fail-on")
     accepted_rises = read_waivers(waivers) if waivers else []
+    if proof:
+        verify_plan(read_json(new), read_json(proof), where=str(proof))
     question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
     sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
     with show_plan_progress() as progress:
@@ -81,12 +86,16 @@ def check(
     _write_reports(report, new, reports)
     if output and comparison.new:
         write_json(output, comparison.new.model_dump(mode="json", exclude_unset=True))
+    _print_report(report, as_json)
+    if report["exceeded"] or (detailed and has_changes(report)):
+        raise typer.Exit(EXCEEDED if report["exceeded"] else CHANGED)
+
+
+def _print_report(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
         console().print(render_check(report))
-    if report["exceeded"] or (detailed and has_changes(report)):
-        raise typer.Exit(EXCEEDED if report["exceeded"] else CHANGED)
 
 
 def _write_reports(report: dict[str, Any], new: Path, reports: Mapping[str, Path | None]) -> None:

@@ -31,6 +31,7 @@ COMMANDS = {
     "validate": CommandEntry(
         "api.cli.validate:validate", "Run a plan on logical devices and compare it with the unsharded graph."
     ),
+    "verify": CommandEntry("api.cli.verify:verify", "Check the proof of a plan, without the solver."),
     "show": CommandEntry("api.cli.show:show", "Show a plan as a page to review."),
     "diff": CommandEntry(
         "api.cli.diff:diff", "Compare two plans: layouts, and the terms of time and memory that moved."

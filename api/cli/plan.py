@@ -20,6 +20,7 @@ from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import check_writable, write_json
 from planner.documents.plans import dump_plan
 from planner.run.validate import check_backend
+from planner.usecases.prove import check_provable, prove_plan
 
 INFEASIBLE = 4
 """The exit code where no plan fits the memory limit."""
@@ -36,11 +37,14 @@ def plan(
     validate: Annotated[bool, typer.Option("--validate", help="Run the plan and add the verdict.")] = False,
     run: RunOptions,
     output: OutputOption = None,
+    proof: Annotated[Path | None, typer.Option(help="Write a proof of the plan's bound, for `verify`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Choose how every op of a graph is sharded. The exit code is 4 where no plan fits the memory limit."""
-    if output:
-        check_writable(output)
+    for path in filter(None, (output, proof)):
+        check_writable(path)
+    if proof:
+        check_provable(options.objective)
     devices = read_mesh(mesh)
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
@@ -51,6 +55,8 @@ def plan(
     document = dump_plan(planned)
     if output:
         write_json(output, document)
+    if proof and planned.choice:
+        write_json(proof, prove_plan(document, planned.choice))
     _print_plan(document, as_json)
     if document["solver"]["status"] == "infeasible":
         raise typer.Exit(INFEASIBLE)

@@ -20,6 +20,7 @@ from planner.documents.plan_sections import (
     SolverDocument,
     VerdictDocument,
 )
+from planner.documents.proof_sections import ProofDocument
 from planner.documents.renamed_keys import find_new_key, upgrade_plan
 from planner.documents.strict_model import (
     AxisList,
@@ -197,11 +198,12 @@ SCHEMAS: dict[str, type[StrictModel]] = {
     "mesh": MeshDocument,
     "pins": PinsDocument,
     "plan": PlanDocument,
+    "proof": ProofDocument,
 }
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of graph, hardware, mesh, pins or plan documents."""
+    """Return the JSON Schema of graph, hardware, mesh, pins, plan or proof documents."""
     schema = SCHEMAS[name].model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
