@@ -123,10 +123,12 @@ def block(s: CallSignature, key: str, value: Any) -> None:
 
 
 def offset(s: CallSignature, key: str, value: Any) -> None:
-    """Check the positions along the shift axis. An offset from which no device could receive is refused, not
-    wrapped.
+    """Check the positions along the shift axis. An offset from which no device could receive is refused; with `rotate`
+    positions wrap around, and every offset has a meaning.
     """
     number(s, key, value)
+    if s.attrs["rotate"] is True:
+        return
     size = s.mesh.axes[s.attrs["shift_axis"]].size
     if size is not None and not -size < value < size:
         s.refuse("shift offset is out of range", value, f"{1 - size} to {size - 1} (the axis has {size} devices)")

@@ -74,7 +74,8 @@ def explained(case: Case, here: bool) -> bool:
         cut = next((attrs[key] for key in ("slice_axis", "scatter_axis") if key in attrs), None)
         return cut is not None and n is not None and (operand.shape[cut] or 0) % n != 0  # the block rule
     negative = any(place < 0 for key in PLACES for place in attrs.get(key, ()))
-    far = "offset" in attrs and abs(attrs["offset"]) >= (sizes[attrs["shift_axis"]] or 99)
+    wraps = attrs.get("rotate", False)
+    far = "offset" in attrs and not wraps and abs(attrs["offset"]) >= (sizes[attrs["shift_axis"]] or 99)
     assert case.results
     meaningless = attrs.get("reduction") == "bitwise_and" and case.results[0].dtype != "i8"
     same_dim = case.op == "all_to_all" and attrs["split_axis"] == attrs["concat_axis"]

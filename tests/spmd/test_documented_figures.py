@@ -110,6 +110,14 @@ FIGURES = [
         [[3], [4], [1], [2], [7], [8], [5], [6]],
     ),
     Figure(
+        "shift, rotating by more than the axis",
+        "2x4",
+        "shift",
+        {"mesh_axes": [1], "shift_axis": 1, "offset": -5, "rotate": True},
+        SHIFTED,
+        [[2], [3], [4], [1], [6], [7], [8], [5]],
+    ),
+    Figure(
         "shift to the next (erratum 12: left or right)",
         "2x4",
         "shift",

@@ -72,7 +72,7 @@ shift offset is out of range (got 4; wanted -3 to 3
 shift offset is out of range (got -2; wanted -1 to 1
     2x4 | shift 4xi8 -> 4xi8 | mesh_axes=[0] shift_axis=0 offset=-2 | FAR_SHIFT
 shift offset is out of range (got 5
-    2x4 | shift 4xi8 -> 4xi8 | mesh_axes=[1] shift_axis=1 offset=5 rotate=True | FAR_SHIFT
+    2x4 | shift 4xi8 -> 4xi8 | mesh_axes=[1] shift_axis=1 offset=5 | FAR_SHIFT
 a generic reduction names no function
     2 | all_reduce 4xi8 -> 4xi8 | mesh_axes=[0] reduction=generic | NO_FUNCTION
     2 | reduce 4xi8 -> 4xi8 | mesh_axes=[0] reduction=generic root=[0] | NO_FUNCTION
