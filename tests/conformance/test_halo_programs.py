@@ -131,3 +131,11 @@ def test_the_printed_update_halo_brings_the_neighbours_rows(dialect: Dialect) ->
             if 0 <= number < 8:
                 assert (part.array[row] == x[number]).all()
                 assert not part.mask(np)[row].any()
+
+
+def test_an_exchange_of_blocks_and_halos_has_no_text() -> None:
+    program = run(chain(8, 16, Sharding(((), (0,))), BROUGHT[0][3], WIDE), Mesh.parse("4"))
+    with pytest.raises(
+        InvalidSharding, match=r"no collective of the dialect .* wanted blocks to blocks, or halos alone"
+    ):
+        print_program(program)

@@ -94,7 +94,7 @@ def _write_move(program: Program, page: ModuleWriter, move: Reshard, *, kinds: d
 def _is_halo_update(program: Program, move: Reshard) -> bool:
     """Return whether an exchange changes halos alone, none wider than the blocks of the neighbours that fill them."""
     source, target = (program.values[name].sharding for name in (move.operand, move.result))
-    if not move.collective.is_exchange or replace(source, halo_sizes=target.halo_sizes) != target:
+    if not move.collective.is_exchange or replace(source, halo_sizes=()) != replace(target, halo_sizes=()):
         return False
     shape, mesh = program.values[move.result].type.shape, program.mesh
     cores = [shape[dim] // mesh.group_size(target.split_axes[dim]) for dim in target.split_dims]
