@@ -70,16 +70,16 @@ except ShardplanError as error:
 """
 
 
-class Cubes(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+class Gammas(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """Two calls outside the table, one of them behind the other."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inner = torch.nn.Identity()
-        self.inner.forward = lambda x: x.cummin(-1)[0]
+        self.inner.forward = lambda x: x.lgamma()
 
     def forward(self, x: Any) -> Any:
-        return self.inner(x).cummax(-1)[0]
+        return self.inner(x).digamma()
 
 
 class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -180,28 +180,38 @@ def test_tied_weights_are_one_input_and_unused_weights_are_dropped() -> None:
 
 
 def test_calls_without_a_row_are_planned_replicated_and_every_one_is_named() -> None:
-    with pytest.warns(UnknownOpWarning, match=r"cubes: planned replicated") as caught:
-        document = build_graph_document(exported(Cubes(), torch.zeros(2, 4)), "cubes")
+    with pytest.warns(UnknownOpWarning, match=r"gammas: planned replicated") as caught:
+        document = build_graph_document(exported(Gammas(), torch.zeros(2, 4)), "gammas")
     said = str(caught[0].message)
-    assert re.search(r"aten\.cummax\.default, 1x at the model itself \(test_torch\.py:\d+\)", said)
-    assert re.search(r"aten\.cummin\.default, 1x at inner \(test_torch\.py:\d+\)", said)
+    assert re.search(r"aten\.digamma\.default, 1x at the model itself \(test_torch\.py:\d+\)", said)
+    assert re.search(r"aten\.lgamma\.default, 1x at inner \(test_torch\.py:\d+\)", said)
     graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("2x4"))
-    assert [op.op for op in graph.ops] == ["aten.cummin.default", "aten.cummax.default"]
+    assert [op.op for op in graph.ops] == ["aten.lgamma.default", "aten.digamma.default"]
     assert all(loop.kind is LoopKind.BLOCKED for op in graph.ops for loop in op.rule.loops)
 
 
 def test_arguments_that_a_row_does_not_take_are_planned_replicated_and_named_with_the_reason() -> None:
-    named = r"smallest: planned replicated.*aten\.topk\.default \(the smallest\), 1x at .*\(test_torch\.py:\d+\)"
+    named = r"bins: planned replicated.*aten\.histc\.default \(bins of .*\), 1x at .*\(test_torch\.py:\d+\)"
     with pytest.warns(UnknownOpWarning, match=named):
-        document = build_graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
-    assert [node["op"] for node in document["nodes"]] == ["aten.topk.default"]
+        document = build_graph_document(exported(Calls(lambda x: x.histc(4, 0, 2)), X), "bins")
+    assert [node["op"] for node in document["nodes"]] == ["aten.histc.default"]
 
 
 def test_dtypes_that_no_document_has_are_refused_with_their_place() -> None:
-    with pytest.raises(UnsupportedOp, match=r"pairs: torch ops .*\(dtype torch\.complex64\), 1x at .*") as caught:
-        build_graph_document(exported(Calls(lambda x: torch.complex(x, x).abs()), X), "pairs")
+    with pytest.raises(UnsupportedOp, match=r"wide: torch ops .*\(dtype torch\.float8_e4m3fnuz\), 1x at .*") as caught:
+        build_graph_document(exported(Calls(lambda x: x.to(torch.float8_e4m3fnuz)), X), "wide")
     assert "test_torch.py:" in str(caught.value)
     assert "aten.addmm.default" in caught.value.__notes__[1]
+
+
+@pytest.mark.parametrize("train", [None, "sgd"])
+@pytest.mark.parametrize("function", [torch.fft.rfft, lambda x: torch.complex(x, x).sqrt(), torch.fft.fft2])
+def test_complex_calls_without_real_parts_are_refused_with_what_to_write_instead(
+    function: Callable[..., Any], train: str | None
+) -> None:
+    with pytest.raises(UnsupportedOp, match=r"matrices of cosines and sines") as caught:
+        build_module_document(Calls(lambda x: function(x).abs().sum()), (X,), {}, train=train)
+    assert "test_torch.py:" in str(caught.value)
 
 
 @pytest.mark.parametrize("train", [None, "sgd"])

@@ -1,6 +1,8 @@
 """Graphs from PyTorch: a model is exported without weights, and its ATen calls become ops of the op table.
 
 capture         a model's name -> an exported program, on the meta device
+traceable       code of torch that cannot be traced, replaced meanwhile
+complex_pairs   complex numbers as pairs of real ones
 pattern_match   patterns of ATen nodes and how they match
 patterns        small pieces of a graph that are one op: found by structure and replaced
 inline_regions  regions of a graph under another mode, inlined
@@ -10,10 +12,13 @@ serialized      a file of torch.export.save -> an exported program
 exported_graph  what was captured either way: a graph, its inputs and results
 translation     the walk, node by node
 gradient_table  ATen overload -> row, of the calls that autograd emits
+element_table   ATen overload -> row, of the calls that compute element by element
 op_table        ATen overload -> row, of all calls; rows are in backward_ops, batch_norm, conv_pool, image_backward,
                 indexing, losses, matmul_attention, pointwise, random_ops and views
 aten_call       one ATen call, as a row sees it
 decompose       a call without a row -> the smaller calls that torch computes it from
+smaller_calls   such decompositions that torch lacks
+prims           torch's primitive ops, in which its decompositions end, as ATen calls
 location        the module and the source line of a call
 document        a captured graph -> a graph document, with the optimizer's update
 """

@@ -23,6 +23,13 @@ class NormStatistics:
     eps: float
 
 
+@dataclass(frozen=True, slots=True)
+class DropoutSeed:
+    """The seed of an attention kernel's dropout, by which the gradient draws the same mask again."""
+
+    seed: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AtenCall(FrameworkCall):
     """An ATen call; `arguments` by the names of the overload's schema, tensors as values of the document."""
@@ -37,7 +44,7 @@ class AtenCall(FrameworkCall):
         return int(self[argument]) % max(1, len(self["self"].shape))
 
 
-RowResult = DocumentValue | NormStatistics | None
+RowResult = DocumentValue | NormStatistics | DropoutSeed | None
 """What a row returns for a result of the call; None for a result that nobody reads."""
 
 AtenRow = Callable[[AtenCall], RowResult | Sequence[RowResult]]

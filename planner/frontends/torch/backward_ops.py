@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.frontends.graph_builder import DocumentValue
-from planner.frontends.torch.aten_call import AtenCall, AtenRow
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, DropoutSeed
 from planner.frontends.torch.matmul_attention import pass_argument, read_attention, repeat_groups
 from planner.ir.graph import TensorType
 
@@ -67,8 +67,10 @@ def attention(call: AtenCall) -> Sequence[DocumentValue]:
     query, key, value = call["query"], call["key"], call["value"]
     grad = next(call[name] for name in ("grad_out", "grad_out_", "grad") if name in call.arguments)
     mask = call.arguments.get("attn_mask", call.arguments.get("attn_bias"))
-    attrs = read_attention(call)
-    call.demand("attention with dropout", "seed" in call.arguments or "dropout" not in attrs)
+    saved = call.arguments.get("logsumexp")
+    seeded = {**call.arguments, "seed": saved.seed} if isinstance(saved, DropoutSeed) else call.arguments
+    call.demand("a dropout of unknown seed", "seed" in seeded or not call.arguments.get("dropout_p"))
+    attrs = read_attention(replace(call, arguments=seeded))
     whole = [query, key, value, *([mask] if _needs_bias(call) else [])]
     apart = [repeat_groups(call, each, query, key=key) for each in whole[:3]]
     operands = pass_argument(
@@ -98,8 +100,10 @@ def embedding(call: AtenCall) -> DocumentValue:
 
 
 def slice_(call: AtenCall) -> DocumentValue:
-    """The gradient of the slice, padded with zeros to the shape of what was sliced."""
+    """The gradient of the slice, padded with zeros to the shape of what was sliced; None has no elements."""
     grad, shape = call["grad_output"], call.result.shape
+    if grad is None:
+        return call.full(0, shape, call.result.dtype)
     dim = call["dim"] % len(shape)
     start, stop, step = slice(call["start"], call["end"], call["step"]).indices(shape[dim])
     if step > 1:

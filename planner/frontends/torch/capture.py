@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 from planner.errors import InvalidGraph, InvalidRequest
 from planner.frontends.torch.aten_call import DTYPES
 from planner.frontends.torch.joint_graph import ModuleWithLoss
+from planner.frontends.torch.traceable import traceable_modules
 
 ATTENTION = "shardplan"
 """The name under which we register plain scaled_dot_product_attention with transformers."""
@@ -70,7 +71,7 @@ def trace_module(
 ) -> ExportedProgram:
     """Export a module. Raises InvalidGraph, with the line of the model's code, if it cannot be traced."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), traceable_modules():
             # Recurrent layers list their weights anew, which changes nothing.
             warnings.filterwarnings("ignore", "The tensor attributes? ", UserWarning)
             return torch.export.export(module, args, dict(kwargs), strict=False)
@@ -112,11 +113,11 @@ def _load_user_module(module: str, function: str, batch: int, *, seq: int | None
 def _load_published(kind: str, batch: int, seq: int | None, *, options: CaptureOptions, train: bool) -> Example:
     """Return a transformers model and its inputs, without padding; with `train`, labels come first."""
     module = _build_model(kind, options)
-    if "pixel_values" in inspect.signature(module.forward).parameters:
-        inputs, labelled = _image_example(module.config, batch), [batch]
-    else:
+    if "input_ids" in inspect.signature(module.forward).parameters:
         inputs = _text_example(kind, module, batch, seq=seq)
         labelled = list(inputs["input_ids"].shape)
+    else:
+        inputs, labelled = _image_example(getattr(module.config, "vision_config", module.config), batch), [batch]
     if not train:
         return module, (), inputs
     return ModuleWithLoss(module, _cross_entropy), (), {"labels": torch.zeros(labelled, dtype=torch.int64), **inputs}

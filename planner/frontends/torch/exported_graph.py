@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import inline_regions, patterns
+from planner.frontends.torch.complex_pairs import split_complex
 from planner.frontends.torch.location import refuse_data_dependent
-from planner.frontends.torch.smaller_calls import SMALLER_CALLS
+from planner.frontends.torch.smaller_calls import BEFORE_GRADIENT
 
 KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -60,6 +62,7 @@ def from_program(program: ExportedProgram, name: str) -> ExportedGraph:
     graph = Graph()
     graph.output(graph.graph_copy(program.graph, {}))
     inline_regions.inline_regions(graph, program.graph_module)
+    split_complex(graph, program, name)
     patterns.replace_patterns(graph)
     (output,) = graph.find_nodes(op="output")
     placeholders = _placeholders(program, graph)
@@ -83,18 +86,27 @@ def decompose_and_combine(program: ExportedProgram) -> None:
 def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     """The same program without in-place calls, whose first results are what the buffers that it writes hold afterwards.
 
-    The calls of `SMALLER_CALLS`, which have no gradients, are written as smaller ones. Raises InvalidGraph for a
-    program that writes to its inputs.
+    The calls of `BEFORE_GRADIENT` are written as smaller ones, and checks of data are left out. Raises InvalidGraph for
+    a program that writes to its inputs.
     """
+    _drop_assertions(program.graph)
     refuse_data_dependent(program.graph, name)
-    if any(node.target in SMALLER_CALLS or _writes_in_place(node) for node in program.graph.nodes):
+    if any(node.target in BEFORE_GRADIENT or _writes_in_place(node) for node in program.graph.nodes):
         _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
-            program = program.run_decompositions(dict(SMALLER_CALLS))
+            program = program.run_decompositions(dict(BEFORE_GRADIENT))
     written = [s.target for s in program.graph_signature.output_specs if s.kind not in (*_RESULTS, _WRITTEN)]
     if written:
         raise InvalidGraph("the forward pass writes to its inputs", where=name, got=written, wanted="no writes")
     return program
+
+
+def _drop_assertions(graph: Graph) -> None:
+    """Erase in place the calls that check data, and what only they read."""
+    for node in reversed(graph.nodes):
+        checks = node.op == "call_function" and not node.users and not isinstance(node.target, HigherOrderOperator)
+        if checks and not _writes_in_place(node):
+            graph.erase_node(node)
 
 
 def _move_state(program: ExportedProgram) -> None:

@@ -31,6 +31,7 @@ from torch.utils._pytree import tree_map_only, tree_structure, tree_unflatten
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import custom_ops, inline_regions
+from planner.frontends.torch.complex_pairs import split_complex
 from planner.frontends.torch.exported_graph import (
     ExportedGraph,
     Placeholder,
@@ -68,6 +69,7 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     program = functionalize(program, name)
     _check_loss(program, name)
     inline_regions.inline_regions(program.graph, program.graph_module)
+    split_complex(program.graph, program, name)
     decompose_and_combine(program)
     _replace_with_rows(program.graph)
     program.graph_module.recompile()
@@ -84,8 +86,8 @@ def _trace_joint(program: ExportedProgram) -> Graph:
     """Trace forward and backward pass together."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with ExitStack() as stack, tracing(TracingContext(mode)), mode, preserve_node_meta():
-        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))  # whose recurrent layers are one call
         stack.enter_context(warnings.catch_warnings(action="ignore"))  # tracing makes torch warn of its own code
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))  # whose recurrent layers are one call
         _pretend_cpu(program)
         args, kwargs = _example_inputs(program)
         module = program.module()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from planner.frontends.graph_builder import DocumentValue
-from planner.frontends.torch.aten_call import DTYPES, AtenCall, AtenRow, NormStatistics, RowResult
+from planner.frontends.torch.aten_call import DTYPES, AtenCall, AtenRow, DropoutSeed, NormStatistics, RowResult
 from planner.frontends.torch.random_ops import read_seed
 
 
@@ -74,12 +74,10 @@ def read_attention(call: AtenCall) -> dict[str, Any]:
 
 
 def fused_attention(call: AtenCall) -> Sequence[RowResult]:
-    """Attention under the name of one device's kernel; the backward op computes its saved results again.
-
-    Its gradient does not know a seed, so that there may be no dropout.
-    """
-    call.demand("attention with dropout", not call.arguments.get("dropout_p"))
-    return [attention(replace(call, results=call.results[:1])), *[None] * SAVED]
+    """Attention under the name of one device's kernel; the backward op computes its saved results again."""
+    seed = read_seed(call) if call.arguments.get("dropout_p") else None
+    first = replace(call, results=call.results[:1], arguments={**call.arguments, "seed": seed})
+    return [attention(first), *[None if seed is None else DropoutSeed(seed)] * SAVED]
 
 
 def repeat_groups(call: AtenCall, value: DocumentValue, query: DocumentValue, *, key: DocumentValue) -> DocumentValue:
@@ -178,8 +176,9 @@ def variance(*, root: bool = False) -> AtenRow:
     return row
 
 
-def cumsum(call: AtenCall) -> DocumentValue:
-    return call.emit("cumsum", call.cast(call["self"], call.result.dtype), dim=call.dim("dim"))
+def cumulative(op: str) -> AtenRow:
+    """Return a row for the sums or the products up to each position of a dim."""
+    return lambda call: call.emit(op, call.cast(call["self"], call.result.dtype), dim=call.dim("dim"))
 
 
 def pass_argument(*operands: DocumentValue | None) -> list[DocumentValue]:

@@ -16,6 +16,10 @@ def unary(op: str) -> AtenRow:
     return lambda call: call.emit(op, call.cast(call["self"], call.result.dtype))
 
 
+def predicate(op: str) -> AtenRow:
+    return lambda call: call.emit(op, call["self"])
+
+
 def gelu(call: AtenCall) -> DocumentValue:
     return call.emit("gelu", call["self"], approximate=call["approximate"])
 
@@ -51,23 +55,27 @@ def comparison(op: str) -> AtenRow:
 
 
 def logical(op: str) -> AtenRow:
-    """Return a row for `self` op `other` on bool tensors; on integers torch's calls of these names are bitwise."""
+    """Return a row for `self` op `other`, of which any element but zero is true."""
+    return lambda call: call.emit(op, *(call.cast(call[each], "bool") for each in ("self", "other")))
+
+
+def bitwise(op: str) -> AtenRow:
+    """Return a row for `self` op `other`, which is logical on bool tensors."""
 
     def row(call: AtenCall) -> DocumentValue:
-        operands = [call["self"], call["other"]]
-        call.demand("operands that are not bool", all(_is_bool(operand) for operand in operands))
-        return call.emit(op, *operands)
+        dtype = call.result.dtype
+        family = "logical" if dtype == "bool" else "bitwise"
+        return _emit(call, f"{family}_{op}", call["self"], right=call["other"], dtype=dtype)
 
     return row
 
 
 def logical_not(call: AtenCall) -> DocumentValue:
-    call.demand("an operand that is not bool", _is_bool(call["self"]))
-    return call.emit("logical_not", call["self"])
+    return call.emit("logical_not", call.cast(call["self"], "bool"))
 
 
-def _is_bool(operand: object) -> bool:
-    return isinstance(operand, DocumentValue) and operand.dtype == "bool"
+def bitwise_not(call: AtenCall) -> DocumentValue:
+    return call.emit("logical_not" if call.result.dtype == "bool" else "bitwise_not", call["self"])
 
 
 def _emit(call: AtenCall, op: str, left: Operand, *, right: Operand, dtype: str) -> DocumentValue:

@@ -103,7 +103,7 @@ def unbind(call: AtenCall) -> Sequence[DocumentValue]:
 
 def concat(call: AtenCall) -> DocumentValue:
     dim = call["dim"] % len(call.result.shape)
-    pieces = [call.cast(piece, call.result.dtype) for piece in call["tensors"]]
+    pieces = [call.cast(piece, call.result.dtype) for piece in call["tensors"] if piece is not None]
     return pieces[0] if len(pieces) == 1 else call.emit("concat", *pieces, dim=dim)
 
 
