@@ -1,107 +1,53 @@
 """Measures which PyTorch models the torch frontend imports: tiny models of transformers, and plain modules.
 
-Every model is imported, as a forward pass and as a training step, in a child process with a time limit. The outcome is
-`complete` (every call has a row), `replicated` (with the calls that have none), `refused` (with the designed error),
-`not exportable` (refused because torch.export cannot trace or differentiate it), `failed` (any other error: a defect)
-or `timeout`. A document is loaded as a graph, but not planned.
+Every model is imported, as a forward pass and as a training step, in a child process with a limit of time and memory.
+The outcome is `complete` (every call has a row), `replicated` (with the calls that have none), `refused`
+(with the designed error), `not exportable` (refused because torch.export cannot trace or torch cannot differentiate the
+model), `failed` (any other error: a defect) or `timeout`. A document is loaded as a graph, but not planned.
+
+Without names all models are imported. `--only NAME ...` and `--failed` import some again and keep the other results.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
+import json
 import multiprocessing
+import os
 import re
+import resource
+import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from typing import Any, NamedTuple
 
 from benchmarks.plain_modules import MODULES
-from benchmarks.record import write
+from benchmarks.record import RESULTS, write
+from benchmarks.transformers_models import import_type, is_not_exportable, list_types
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.errors import ShardplanError
-from planner.frontends.torch import build_module_document, import_torch
+from planner.frontends.torch import build_module_document
 from planner.frontends.uncovered_ops import UnknownOpWarning
 from planner.ir.mesh import Mesh
 
-LIMIT_S = 90
-SIZES = {
-    2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers "
-    "num_encoder_layers encoder_num_layers decoder_num_layers num_key_value_heads num_experts_per_tok",
-    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts "
-    "num_local_experts n_routed_experts",
-    16: "head_dim d_kv attention_head_size embedding_size_per_head",
-    32: "image_size patch_embed_dim",
-    64: "hidden_size d_model n_embd dim embedding_size hidden_dim emb_dim",
-    128: "vocab_size intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner moe_intermediate_size "
-    "shared_expert_intermediate_size max_position_embeddings n_positions",
-    0: "pad_token_id",
-    1: "bos_token_id decoder_start_token_id",
-}
-OVERRIDES = {name: size for size, names in SIZES.items() for name in names.split()}
-LAYERS = {name: size for name, size in OVERRIDES.items() if "layer" in name}
-ATTEMPTS: tuple[dict[str, int], ...] = (
-    OVERRIDES,
-    {name: size for name, size in OVERRIDES.items() if name != "head_dim"},
-    LAYERS,
-    {},
-)
-"""The sizes of tiny instances. Not every configuration takes them all: the first that can be exported is used."""
-CANNOT_EXPORT = ("model cannot be built", "torch.export cannot trace", "torch cannot differentiate")
+NAME = "model_zoo_coverage"
+LIMIT_S, LIMIT_BYTES = 180, 8 << 30
+MAX_DETAIL = 140
+OUTCOMES = ("complete", "replicated", "refused", "not exportable", "failed", "timeout")
+STEPS = {"forward": None, "training": "adamw"}
 Outcome = tuple[str, str]
+Task = tuple[str, str]
+"""A model and a step."""
 
 
-def list_types() -> list[str]:
-    """Return the types of transformers whose default configuration is that of one model with a head we train."""
-    from transformers import (
-        CONFIG_MAPPING,
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
-        MODEL_FOR_MASKED_LM_MAPPING,
-        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    )
-
-    heads = (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
-        MODEL_FOR_MASKED_LM_MAPPING,
-        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    )
-    return sorted(kind for kind in CONFIG_MAPPING if any(CONFIG_MAPPING[kind] in head for head in heads))
-
-
-def import_type(kind: str, train: str | None) -> dict[str, Any]:
-    """Return the document of a tiny instance of a type of transformers."""
-    for sizes in ATTEMPTS[:-1]:
-        try:
-            return _import_sized(kind, train, sizes)
-        except ShardplanError as refusal:
-            if not is_not_exportable(str(refusal)):
-                raise
-    return _import_sized(kind, train, ATTEMPTS[-1])
-
-
-def _import_sized(kind: str, train: str | None, sizes: Mapping[str, int]) -> dict[str, Any]:
-    from transformers import CONFIG_MAPPING
-
-    given = CONFIG_MAPPING[kind]()
-    config = {name: size for name, size in sizes.items() if _has_size(given, name)}
-    return import_torch(f"transformers:{kind}", batch=2, seq=16, config=config, train=train)
-
-
-def _has_size(config: Any, name: str) -> bool:
-    try:
-        return isinstance(getattr(config, name, None), int) or (name.endswith("_token_id") and hasattr(config, name))
-    except Exception:  # noqa: BLE001 - some configurations refuse to name a size that differs from layer to layer
-        return False
-
-
-def is_not_exportable(refusal: str) -> bool:
-    """Return whether a refusal says that torch or transformers, not shardplan, cannot do it."""
-    return any(each in refusal for each in CANNOT_EXPORT)
+class Child(NamedTuple):
+    task: Task
+    process: ForkProcess
+    started_s: float
 
 
 def import_module(name: str, train: str | None) -> dict[str, Any]:
@@ -128,52 +74,133 @@ def classify(build: Callable[[], dict[str, Any]]) -> Outcome:
     return ("replicated", ", ".join(calls)) if named else ("complete", "")
 
 
-def _run(pipe: Connection, name: str, train: str | None) -> None:
-    pipe.send(classify(lambda: (import_module if name in MODULES else import_type)(name, train)))
+def _run(pipe: Connection, task: Task) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
+    # torch and transformers print whole graphs when they cannot export one
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    name, step = task
+    pipe.send(classify(lambda: (import_module if name in MODULES else import_type)(name, STEPS[step])))
 
 
-def import_in_child(name: str, train: str | None, limit_s: float = LIMIT_S) -> Outcome:
-    """Return the outcome of a model, which a child process imports."""
+def measure(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, Outcome]]:
+    """Yield the outcome of every task, in the order in which they end; so many run at once."""
+    waiting, running = list(tasks), dict[Connection, Child]()
+    while waiting or running:
+        while waiting and len(running) < processes:
+            task = waiting.pop(0)
+            running.update([_start(task)])
+        ready = wait(list(running), timeout=1)
+        for pipe in list(running):
+            child = running[pipe]
+            if pipe in ready or time.monotonic() > child.started_s + LIMIT_S:
+                del running[pipe]
+                yield child.task, _end(pipe, child)
+
+
+def _start(task: Task) -> tuple[Connection, Child]:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(theirs, name, train))
-    child.start()
+    process = context.Process(target=_run, args=(theirs, task))
+    process.start()
     theirs.close()
+    return ours, Child(task, process, time.monotonic())
+
+
+def _end(pipe: Connection, child: Child) -> Outcome:
+    """End a child and return its outcome."""
     try:
-        return ours.recv() if ours.poll(limit_s) else ("timeout", f"after {limit_s} s")
+        return pipe.recv() if pipe.poll() else ("timeout", f"after {LIMIT_S} s")
     except EOFError:
-        return "failed", f"the process ended with {child.exitcode}"
+        child.process.join()
+        return "failed", f"the process ended with {child.process.exitcode}"
     finally:
-        child.kill()
-        child.join()
+        child.process.kill()
+        child.process.join()
 
 
-def measure(names: list[str]) -> Iterator[dict[str, str]]:
-    for name in names:
-        for step, train in (("forward", None), ("training", "adamw")):
-            outcome, detail = import_in_child(name, train)
-            print(name, step, outcome, detail, flush=True)
-            yield {"model": name, "step": step, "outcome": outcome, "detail": detail}
+def _choose(args: argparse.Namespace, families: Mapping[str, str], known: Mapping[Task, Outcome]) -> list[Task]:
+    """Return the tasks that are asked for. Raises SystemExit for an unknown name."""
+    if unknown := set(args.only) - set(families):
+        raise SystemExit(f"no model is called {', '.join(sorted(unknown))}")
+    tasks = [(name, step) for name in args.only or families for step in STEPS]
+    if args.missing:
+        tasks = [task for task in tasks if task not in known]
+    return [task for task in tasks if known[task][0] != "complete"] if args.failed else tasks
+
+
+def _read() -> dict[Task, Outcome]:
+    """Return the results of the last run."""
+    path = RESULTS / f"{NAME}.json"
+    rows = json.loads(path.read_text())["models"] if path.exists() else []
+    return {(row["model"], row["step"]): (row["outcome"], row["detail"]) for row in rows}
+
+
+def _write(families: Mapping[str, str], known: Mapping[Task, Outcome], versions: Mapping[str, str]) -> None:
+    """Write the results so far, with the number of models by family, step and outcome."""
+    rows = [
+        {"model": name, "family": family, "step": step, "outcome": known[name, step][0], "detail": known[name, step][1]}
+        for name, family in families.items()
+        for step in STEPS
+        if (name, step) in known
+    ]
+    counts = {
+        family: {
+            step: dict(Counter(row["outcome"] for row in rows if (row["family"], row["step"]) == (family, step)))
+            for step in STEPS
+        }
+        for family in dict.fromkeys(families.values())
+    }
+    write(NAME, {"versions": dict(versions), "counts": counts, "models": rows}, show=False)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return the counts by family, the models that are complete, and the others one by one, as a page shows them."""
+    lines = [f"| family | step | models | {' | '.join(OUTCOMES)} |", "|---" * (len(OUTCOMES) + 3) + "|"]
+    for family, steps in result["counts"].items():
+        for step, counts in steps.items():
+            cells = [str(counts.get(outcome, 0)) for outcome in OUTCOMES]
+            lines.append(f"| {family} | {step} | {sum(counts.values())} | {' | '.join(cells)} |")
+    left = {row["model"] for row in result["models"] if row["outcome"] != "complete"}
+    complete = dict.fromkeys(row["model"] for row in result["models"] if row["model"] not in left)
+    lines += ["", f"Complete in both steps ({len(complete)}): {', '.join(complete)}."]
+    lines += ["", "| model | step | outcome | detail |", "|---|---|---|---|"]
+    lines += [
+        f"| {row['model']} | {row['step']} | {row['outcome']} | {_shorten(row['detail'])} |"
+        for row in result["models"]
+        if row["outcome"] != "complete"
+    ]
+    return "\n".join(lines)
+
+
+def _shorten(detail: str) -> str:
+    """Return the start of an error as the cell of a table."""
+    text = re.sub(r"[|`<>*_\[\]]", " ", " ".join(detail.split()))
+    return text if len(text) <= MAX_DETAIL else text[:MAX_DETAIL].rsplit(" ", 1)[0] + " ..."
 
 
 def main() -> None:
-    """Import all models, or those that are named, and write results/model_zoo_coverage.json for all."""
+    """Import models and write results/model_zoo_coverage.json after each of them."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("names", nargs="*")
-    names = parser.parse_args().names
-    logging.disable()  # torch and transformers print the trace of every model that cannot be exported
+    parser.add_argument("--only", nargs="+", default=[], help="names of models")
+    parser.add_argument("--failed", action="store_true", help="those that the last run did not find complete")
+    parser.add_argument("--missing", action="store_true", help="those of which there is no result")
+    parser.add_argument("--processes", type=int, default=2, help="imports at once")
+    args = parser.parse_args()
     import torch
     import transformers
 
     torch.set_num_threads(1)
-    rows = list(measure(names or [*MODULES, *list_types()]))
-    counts = {
-        step: dict(Counter(row["outcome"] for row in rows if row["step"] == step)) for step in ("forward", "training")
-    }
-    print(counts)
-    if not names:
-        versions = {"torch": torch.__version__.partition("+")[0], "transformers": transformers.__version__}
-        write("model_zoo_coverage", {"versions": versions, "counts": counts, "models": rows}, show=False)
+    versions = {"torch": torch.__version__.partition("+")[0], "transformers": transformers.__version__}
+    families = dict.fromkeys(MODULES, "module") | list_types()
+    partial = args.only or args.failed or args.missing
+    known = _read()
+    tasks = _choose(args, families, known)
+    known = known if partial else {}
+    import_module("convnext", "adamw")  # loads what every child process then has
+    for (name, step), outcome in measure(tasks, args.processes):
+        print(name, step, *outcome, flush=True)
+        known[name, step] = outcome
+        _write(families, known, versions)
 
 
 if __name__ == "__main__":
