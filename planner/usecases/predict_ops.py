@@ -19,7 +19,7 @@ from planner.choose.hardware.op_classes import OP_CLASSES, Columns
 from planner.choose.hardware.op_rates import SENT_BY, find_rates
 from planner.choose.hardware.op_times import LAUNCH_S, OpFit, list_fitted, load_fits
 from planner.errors import InvalidRequest
-from planner.ir.collectives import Kind
+from planner.ir.collectives import COLLECTIVES, Kind
 from planner.ir.mesh import Mesh
 from planner.usecases.predict_rows import KernelRow, read_row
 
@@ -132,6 +132,6 @@ def _predict_network(row: KernelRow) -> Answer:
     count, size = row.numbers["devices"], row.numbers["bytes"]
     spans = load_profile(row.device).tier_spans(Mesh.parse(f"devices={count:.0f}"))[0]
     kind = Kind(row.op)
-    time = collective_s(kind, spans, size / count if kind is Kind.ALL_GATHER else size)
+    time = collective_s(kind, spans, size / count if COLLECTIVES[kind].gathers else size)
     low, high = NETWORK_INTERVAL
     return {"time_s": time, "low_s": time * low, "high_s": time * high, "parts": {"network_s": time}}

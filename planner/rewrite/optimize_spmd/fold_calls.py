@@ -19,7 +19,8 @@ from planner.spmd import SpmdCall, SpmdInstruction
 from planner.spmd.collectives import DIM_NAMES
 from planner.spmd.folding import is_identity, is_pure
 
-FOLDED = {kind.value: COLLECTIVES[kind] for kind in DIM_NAMES if kind is not Kind.ALL_TO_ALL}
+# What takes axes from one dim to another has two dims, which would have to agree in both calls.
+FOLDED = {kind.value: COLLECTIVES[kind] for kind in DIM_NAMES if len(COLLECTIVES[kind].fields) < 2}
 
 
 def fold_collectives(view: ProgramView, done: SpmdInstruction) -> Replacement | None:
