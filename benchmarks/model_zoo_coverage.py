@@ -24,7 +24,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any, NamedTuple
 
-from benchmarks.plain_modules import MODULES
 from benchmarks.record import RESULTS, write
 from benchmarks.transformers_models import import_type, is_not_exportable, list_types
 from planner.documents.graphs import load_graph
@@ -50,10 +49,14 @@ class Child(NamedTuple):
     started_s: float
 
 
-def import_module(name: str, train: str | None) -> dict[str, Any]:
-    """Return the document of one of `benchmarks.plain_modules`."""
+def import_model(name: str, train: str | None) -> dict[str, Any]:
+    """Return the document of one of `benchmarks.plain_modules`, or of a tiny instance of a type of transformers."""
     import torch
 
+    from benchmarks.plain_modules import MODULES  # here, because the table is read where torch is not installed
+
+    if name not in MODULES:
+        return import_type(name, train)
     module, args = MODULES[name](train is not None)
     with torch.set_grad_enabled(train is not None):
         return build_module_document(module.eval(), args, {}, train=train)
@@ -79,7 +82,7 @@ def _run(pipe: Connection, task: Task) -> None:
     # torch and transformers print whole graphs when they cannot export one
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     name, step = task
-    pipe.send(classify(lambda: (import_module if name in MODULES else import_type)(name, STEPS[step])))
+    pipe.send(classify(lambda: import_model(name, STEPS[step])))
 
 
 def measure(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, Outcome]]:
@@ -189,6 +192,8 @@ def main() -> None:
     import torch
     import transformers
 
+    from benchmarks.plain_modules import MODULES
+
     torch.set_num_threads(1)
     versions = {"torch": torch.__version__.partition("+")[0], "transformers": transformers.__version__}
     families = dict.fromkeys(MODULES, "module") | list_types()
@@ -196,7 +201,7 @@ def main() -> None:
     known = _read()
     tasks = _choose(args, families, known)
     known = known if partial else {}
-    import_module("convnext", "adamw")  # loads what every child process then has
+    import_model("convnext", "adamw")  # loads what every child process then has
     for (name, step), outcome in measure(tasks, args.processes):
         print(name, step, *outcome, flush=True)
         known[name, step] = outcome
