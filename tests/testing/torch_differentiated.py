@@ -80,6 +80,10 @@ ORDER: dict[str, Case] = {
     "medians": (lambda x: (x.median(1)[0], x.median(), x.kthvalue(2, 0)[0]), (ROWS,)),
     "quantiles": (lambda x: torch.quantile(x, 0.3, dim=1), (ROWS,)),
     "running extremes": (lambda x: (x.cummax(1)[0], x.cummin(0)[0]), (ROWS,)),
+    "running extremes of integers": (
+        lambda x, n: (x * n.cummax(1)[0], x * n.cummin(0)[0]),
+        (ROWS, (torch.arange(ROWS[0] * ROWS[1]) * 7 % 11 - 5).reshape(ROWS)),
+    ),
     "running sums": (lambda x: (x.cumsum(1), x.cumprod(1), x.logcumsumexp(0)), (ROWS,)),
     "smallest": (lambda x: x.topk(3, largest=False)[0], (ROWS,)),
     "search": (lambda x, y: x * torch.searchsorted(y.sort(-1)[0], x), (ROWS, ROWS)),

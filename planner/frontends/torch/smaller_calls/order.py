@@ -35,7 +35,8 @@ def _earlier(x: Any, dim: int, by: int, *, fill: float) -> Any:
     """Return x moved to later positions along a dim, where `fill` comes in."""
     widths = [0, 0] * (x.dim() - dim)
     widths[-2] = by
-    return torch.nn.functional.pad(x.narrow(dim, 0, x.shape[dim] - by), widths, value=fill)
+    # F.pad takes a float, which the least and the largest int64 are not.
+    return ATEN.constant_pad_nd.default(x.narrow(dim, 0, x.shape[dim] - by), widths, fill)
 
 
 def _lowest(dtype: torch.dtype, sign: int) -> float:
