@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.choose.hardware import load_profile
 from planner.choose.hardware.network import collective_s
-from planner.choose.hardware.op_classes import OP_CLASSES, Columns
+from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_rates import SENT_BY, find_rates
 from planner.choose.hardware.op_times import LAUNCH_S, OpFit, list_fitted, load_fits
 from planner.errors import InvalidRequest
@@ -81,7 +81,8 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
     covered = found.fit.lattice.covers(kernel.shape(columns))
     spread = np.where(covered, 1.0, OUT_OF_RANGE) * (1.0 if found.device == device else UNMEASURED_DEVICE)
     low, high = seconds * found.fit.low / spread, seconds * found.fit.high * spread
-    parts = _count_parts(rows[0], found, columns)
+    flops, moved = kernel.count_work(columns, found.fit.itemsize)
+    parts = flops / rates.flops, moved / rates.bandwidth, moved
     return [
         {
             "time_s": float(time),
@@ -95,13 +96,6 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
         }
         for time, least, most, here, compute, moved, size in zip(seconds, low, high, covered, *parts, strict=True)
     ]
-
-
-def _count_parts(row: KernelRow, found: FoundFit, columns: Columns) -> tuple[Any, Any, Any]:
-    """Return compute and memory time at the datasheet's peaks, and the bytes of operands and results."""
-    rates = find_rates(load_profile(row.device), f"{row.op}.{row.variant}")
-    flops, moved = OP_CLASSES[row.op].count_work(columns, found.fit.itemsize)
-    return flops / rates.flops, moved / rates.bandwidth, moved
 
 
 def find_fit(device: str, op: str, variant: str, *, among: Sequence[str] | None = None) -> FoundFit:

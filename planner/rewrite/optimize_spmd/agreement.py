@@ -1,15 +1,15 @@
 """The mesh axes along which all devices are known to hold the same value.
 
-Local tensors carry no sharding, so nothing is known of arguments. Collectives that give every member of a group the
-same result add their axes, those that give each its own take theirs away, and ops keep what all their operands share.
+Local tensors carry no sharding, so nothing is known of arguments. Collectives that drop axes from a sharding give every
+member of a group the same, and add their axes; those that append axes give each its own, and take theirs away. Ops keep
+what all their operands share.
 """
 
 from __future__ import annotations
 
+from planner.ir.collectives import BASIS, COLLECTIVES, Kind
 from planner.spmd import LocalOp, SpmdCall, SpmdInstruction, SpmdProgram
 
-SPREADS = ("all_gather", "all_reduce", "broadcast")
-CUTS = ("all_slice", "all_to_all", "reduce_scatter")
 UNIFORM = ("mesh_shape", "size")
 
 
@@ -34,10 +34,10 @@ def _find_agreed(program: SpmdProgram, done: SpmdInstruction, agreed: dict[str, 
 
 def _find_after_call(call: SpmdCall, shared: frozenset[int], everywhere: frozenset[int]) -> frozenset[int]:
     axes: frozenset[int] = frozenset(call.attrs.get("mesh_axes", ()))  # type: ignore[call-overload]
-    if call.op in SPREADS:
+    if call.op in BASIS:
+        return shared - axes if COLLECTIVES[Kind(call.op)].appends else shared | axes
+    if call.op == "broadcast":
         return shared | axes
-    if call.op in CUTS:
-        return shared - axes
     if call.op == "cast":
         return shared
     return everywhere if call.op in UNIFORM else frozenset()
