@@ -90,9 +90,27 @@ def solve_choice(
 
 
 def validate_plan(
-    plan: Plan, backend: str = "numpy", shrinking: str = "auto", *, on_progress: Progress | None = None
+    plan: Plan,
+    backend: str = "numpy",
+    shrinking: str = "auto",
+    *,
+    on_progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Plan:
-    """Run a plan on logical devices and return it with the verdict. An infeasible plan is returned unchanged."""
+    """Run a plan on logical devices and return it with the verdict.
+
+    An infeasible plan is returned unchanged, and so is one that has not ended its run at the deadline.
+    """
     if plan.analysis is None:
         return plan
-    return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=on_progress))
+
+    def report(done: int, total: int) -> None:
+        if deadline is not None:
+            deadline.check()
+        if on_progress is not None:
+            on_progress(done, total)
+
+    try:
+        return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=report))
+    except TimeLimitReached:
+        return plan

@@ -111,6 +111,8 @@ def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool
 def _read_graphs(text: str, models: ModelSeries, global_batch: int | None) -> Iterator[CapacityWorkload]:
     """Yield a graph document, or a built-in model for every batch size and sequence length."""
     if text not in zoo.MODELS:
+        if not Path(text).exists():
+            raise InvalidRequest("neither a file nor a model", got=text, wanted=f"one of {', '.join(zoo.MODELS)}")
         document = validate_document(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
         yield read_workload(document)
         return
@@ -183,7 +185,7 @@ def _write_plans(
             continue
         if plan.analysis is None:
             continue
-        document = dump_plan(pipeline.validate_plan(plan) if validate else plan)
+        document = dump_plan(pipeline.validate_plan(plan, deadline=deadline) if validate else plan)
         if folder:
             write_json(folder / f"{document['id']}.json.gz", document)
         documents[number] = document

@@ -42,6 +42,8 @@ COARSE_UNITS = 2
 COARSE_SHARE, COARSE_GAP = 0.25, 0.01
 # The gap at which a search for a plan with recomputation ends where none fits without.
 REMEDY_GAP = 0.05
+# The share of the time left after formulating in which standard layouts are priced; the others follow the search.
+LAYOUTS_SHARE = 0.2
 # What follows formulating, before the solver improves on what is known, takes about this share of its time.
 REST_SHARE = 0.7
 
@@ -91,9 +93,9 @@ class PlanSearch:
         self.report.begin("pricing standard layouts")
         named = {each.name: encode_baseline(plain, each) for each in self.baselines}
         layouts = {name: plain.decode(start) for name, start in named.items() if start is not None}
-        figures = _price_baselines(
-            plain, layouts, {} if coarse is None else {each.name: each for each in coarse.baselines}
-        )
+        priced = {} if coarse is None else {each.name: each for each in coarse.baselines}
+        most_left_s = (1 - LAYOUTS_SHARE) * (self.deadline.left_s or 0.0)
+        priced = _price_layouts(plain, layouts, priced, deadline=self.deadline.sooner(most_left_s))
         deadline = self.deadline.sooner((1 - self.share) * (self.deadline.left_s or 0.0))
         starts = [*layouts.values(), *([coarse.choice] if coarse and coarse.choice else []), *known]
         result = self._solve(plain, starts, deadline)
@@ -102,6 +104,7 @@ class PlanSearch:
             None if result.choice is None else Analysis(write_program(result.question, result.choice), self.model)
         )
         certificate = certify(result, self.graph, self.model, request=self.request)
+        figures = tuple(_price_layouts(plain, layouts, priced, deadline=self.deadline).values())
         fastest = Plan(self.graph, self.model, self.request, certificate, result.choice, analysis, figures)
         if self.request.objective != "time":
             return fastest
@@ -230,11 +233,21 @@ def write_program(question: Formulation, choice: Choice) -> Program:
     )
 
 
-def _price_baselines(
-    question: Formulation, layouts: Mapping[str, Choice], priced: Mapping[str, BaselineFigures]
-) -> tuple[BaselineFigures, ...]:
-    """Return the figures of named layouts; `priced` are those that are known."""
-    return tuple(priced.get(name) or _price_baseline(question, name, choice) for name, choice in layouts.items())
+def _price_layouts(
+    question: Formulation,
+    layouts: Mapping[str, Choice],
+    priced: Mapping[str, BaselineFigures],
+    *,
+    deadline: Deadline,
+) -> dict[str, BaselineFigures]:
+    """Return the figures of the named layouts that are known already, or can be found before the deadline."""
+    figures: dict[str, BaselineFigures] = {}
+    for name, choice in layouts.items():
+        if name in priced:
+            figures[name] = priced[name]
+        elif deadline.left_s != 0.0:
+            figures[name] = _price_baseline(question, name, choice)
+    return figures
 
 
 def _price_baseline(question: Formulation, name: str, choice: Choice) -> BaselineFigures:

@@ -236,8 +236,29 @@ def test_a_capacity_answer_is_drawn_with_its_frontier_and_what_was_excluded(brow
         assert found.asked == [page.as_uri()]
 
 
+def test_a_capacity_answer_shows_throughput_an_update_and_a_whole_run(browser: Browser, folder: Path) -> None:
+    answer, page = folder / "run.json", folder / "run.html"
+    sizes = ("--layers", 1, "--width", 8, "--heads", 2, "--feed-forward", 16, "--vocabulary", 16, "--seq", 4)
+    asked = ("--hardware", "h100-sxm=2.5", "--devices", "2", "--global-batch", 8, "--tokens", "1e12")
+    made = shardplan("capacity", "gpt2", *sizes, "--train", "sgd", *asked, "-o", answer)
+    assert made.code == 0, made.err
+    made = shardplan("report", answer, "-o", page)
+    assert made.code == 0, made.err
+    best = json.loads(answer.read_text())["frontier"]
+    with window(browser, page.as_uri()) as found:
+        assert found.page.inner_text("h1").count("gpt2") == 1
+        assert {"batch", "update", "tokens/s", "tokens/s/device"} <= {*found.texts("table >> nth=0 >> th")}
+        run = [found.texts(f"table >> nth=1 >> {row} > *") for row in ("thead tr", "tbody tr:first-child")]
+        shown = dict(zip(*run, strict=True))
+        assert float(shown["days"].replace(" ", "")) == pytest.approx(best[0]["run_days"], rel=0.01)
+        assert float(shown["cost"].replace(" ", "")) == pytest.approx(best[0]["run_cost"], rel=0.01)
+        assert found.faults == []
+
+
 def test_a_capacity_answer_stands_beside_no_plan(folder: Path, browser: Browser) -> None:
-    answer = folder / "capacity.json"
+    answer = folder / "alone.json"
+    made = shardplan("capacity", folder / "small.json", "--hardware", "h100-sxm", "--devices", "1", "-o", answer)
+    assert made.code == 0, made.err
     made = shardplan("report", answer, "--compare-to", folder / "plan.json", "-o", folder / "no.html")
     assert made.code == 1
     assert "--compare-to" in made.err

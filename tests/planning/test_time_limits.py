@@ -176,3 +176,26 @@ def test_a_framework_is_told_that_the_time_was_up_and_not_that_nothing_fits() ->
     document = import_zoo("gpt2", batch=4, seq=8, layers=1)
     with pytest.raises(InvalidRequest, match=r"gpt2: no plan found \(got time limit; wanted a longer time limit\)"):
         plan_document(document, "gpt2", Mesh.parse("2"), device="cpu", request=Request(time_limit_s=1e-6))
+
+
+def test_a_plan_whose_run_does_not_end_in_time_has_no_verdict() -> None:
+    found = plan(trained("2x2"), Mesh.parse("2x2"), CPU, request=Request(gap=0.5))
+    assert validate_plan(found, deadline=Deadline(0.0)) == found
+    in_time = validate_plan(found, deadline=Deadline(None)).verdict
+    assert in_time is not None
+    assert in_time.verdict == "equal"
+
+
+def test_layouts_that_there_was_no_time_to_price_before_the_search_are_priced_after_it() -> None:
+    asked = Request(time_limit_s=60.0, gap=0.5)
+    names = [each.name for each in plan(trained("2x2"), Mesh.parse("2x2"), CPU, request=asked).baselines]
+    late: list[str] = []
+    deadline = EndedDeadline(60.0, over=late)
+
+    def note_stage(state: PlanProgress) -> None:
+        late.clear()
+        if state.stage == "pricing standard layouts":
+            late.append(state.stage)
+
+    found = plan(trained("2x2"), Mesh.parse("2x2"), CPU, request=asked, on_progress=note_stage, deadline=deadline)
+    assert [each.name for each in found.baselines] == names

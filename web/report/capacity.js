@@ -17,8 +17,9 @@ const EXCLUDED = {
  * @param {import("./types").Capacity} found */
 export function capacityView(found) {
   const candidates = found.candidates.map((one) => point(one, found));
-  const frontier = new Set(found.frontier.map(name));
-  for (const one of candidates) one.isBest = frontier.has(name(one));
+  const named = new Map(candidates.map((one) => [name(one), one]));
+  const frontier = found.frontier.map((one) => named.get(name(one)) ?? point(one, found));
+  for (const one of frontier) one.isBest = true;
   return h(
     "div",
     { class: "report" },
@@ -28,7 +29,7 @@ export function capacityView(found) {
       h(
         "h1",
         {},
-        h("bdi", {}, found.graphs.map((graph) => graph.name).join(", ")),
+        h("bdi", {}, [...new Set(found.graphs.map((graph) => graph.name))].join(", ")),
         h("small", {}, ` capacity on ${found.hardware.map((offer) => offer.name).join(", ")}`),
       ),
     ),
@@ -38,7 +39,8 @@ export function capacityView(found) {
       { title: timeTitle(found), of: (one) => one.seconds, shown: time },
       { title: costTitle(found), of: (one) => one.price, shown: money },
     ]),
-    listed("The frontier: no candidate has fewer devices, lower cost and a faster step", candidates, found, true),
+    listed("The frontier: no candidate has fewer devices, lower cost and a faster step", frontier, found, true),
+    runs(frontier, found),
     listed("All candidates", candidates, found, false),
   );
 }
@@ -106,35 +108,83 @@ const card =
   };
 
 function listed(title, candidates, found, isFrontier) {
-  const shown = candidates.filter((one) => one.isBest || !isFrontier);
-  const slowest = Math.max(0, ...shown.map((one) => one.objective_s ?? 0));
-  const several = found.graphs.length > 1;
-  const rows = shown
-    .slice(0, MOST)
-    .map((one) => [
-      several ? `${one.mesh} (${found.graphs[one.graph].name})` : one.mesh,
-      one.hardware,
-      String(one.devices),
-      one.isPlanned ? bar(one.objective_s / slowest, time(one.objective_s)) : `≥ ${time(one.initial_bound_s)}`,
-      one.isPlanned ? money(one.price) : `≥ ${money(one.price)}`,
-      share(one.mfu),
-      one.peak_bytes ? bytes(one.peak_bytes) : `≥ ${bytes(one.initial_bound_bytes)}`,
-      share(one.gap),
-      outcome(one),
-    ]);
-  if (shown.length > MOST) rows.push([`and ${count(shown.length - MOST)} more`, ...Array(8).fill("")]);
-  const numbers = [costTitle(found).toLowerCase(), "MFU", "memory per device", "gap"];
+  const slowest = Math.max(0, ...candidates.map((one) => one.objective_s ?? 0));
+  const step = (one) =>
+    one.isPlanned ? bar(one.objective_s / slowest, time(one.objective_s)) : `≥ ${time(one.initial_bound_s)}`;
+  const price = (one) => (one.isPlanned ? money(one.price) : `≥ ${money(one.price)}`);
+  const memory = (one) => (one.peak_bytes ? bytes(one.peak_bytes) : `≥ ${bytes(one.initial_bound_bytes)}`);
+  return tableOf(title, candidates, [
+    ...placeColumns(found),
+    numbers("step", step),
+    ...(isFrontier ? frontierColumns(found) : []),
+    numbers(costTitle(found).toLowerCase(), price),
+    numbers("MFU", (one) => share(one.mfu)),
+    numbers("memory per device", memory),
+    numbers("gap", (one) => share(one.gap)),
+    !isFrontier && words("", outcome),
+  ]);
+}
+
+/** Returns what a whole run takes on every candidate of the frontier, or null where no number of tokens was given. */
+function runs(frontier, found) {
+  if (!found.run_tokens) return null;
+  const title = `A run of ${Number(found.run_tokens.toPrecision(4)).toExponential()} tokens (energy of the devices at their rated power)`;
+  const megawattHours = (one) => (isNumber(one.run_energy_kwh) ? one.run_energy_kwh / 1000 : null);
+  return tableOf(title, frontier, [
+    ...placeColumns(found),
+    numbers("days", (one) => figure(one.run_days)),
+    numbers("device-hours", (one) => figure(one.run_device_hours)),
+    numbers("cost", (one) => figure(one.run_cost)),
+    numbers("energy in MWh", (one) => figure(megawattHours(one))),
+  ]);
+}
+
+/** Returns the columns that say which candidate a row is: mesh, hardware, devices; graph and batch where several are. */
+function placeColumns(found) {
+  const graph = (one) => found.graphs[one.graph];
+  const passes = (one) => ((one.passes_per_update ?? 1) > 1 ? ` × ${one.passes_per_update}` : "");
+  const areNamed = new Set(found.graphs.map((each) => each.name)).size > 1;
+  const areSized = found.global_batch || new Set(found.graphs.map((each) => each.batch)).size > 1;
+  return [
+    words("mesh", (one) => one.mesh),
+    words("hardware", (one) => one.hardware),
+    numbers("devices", (one) => count(one.devices)),
+    areNamed && words("graph", (one) => graph(one).name),
+    areSized && numbers("batch", (one) => `${graph(one).batch ?? "–"}${passes(one)}`),
+  ];
+}
+
+/** Returns the throughput, and the time of an update, where they were asked for. */
+function frontierColumns(found) {
+  const update = (one) => `${isNumber(one.update_s) ? "" : "≤ "}${time(one.update_at_most_s)}`;
+  return [
+    found.global_batch && numbers("update", update),
+    tokens(found) && numbers("tokens/s", (one) => figure(one.tokens_per_s)),
+    tokens(found) && numbers("tokens/s/device", (one) => figure(one.tokens_per_device_s)),
+  ];
+}
+
+const words = (title, cell) => ({ heading: [title], cell });
+const numbers = (title, cell) => ({ heading: [title, "number"], cell });
+
+/** Creates a table with a row for each of the first candidates; columns that are false are left out. */
+function tableOf(title, candidates, wanted) {
+  const columns = wanted.filter(Boolean);
+  const rows = candidates.slice(0, MOST).map((one) => columns.map(({ cell }) => cell(one)));
+  const rest = candidates.length - MOST;
+  if (rest > 0) rows.push([`and ${count(rest)} more`, ...Array(columns.length - 1).fill("")]);
   return table(
     title,
-    [
-      ["mesh"],
-      ["hardware"],
-      ["devices", "number"],
-      ["step", "number"],
-      ...numbers.map((each) => [each, "number"]),
-      [""],
-    ],
+    columns.map(({ heading }) => heading),
     rows,
     { class: "candidates" },
   );
+}
+
+const isNumber = (value) => value !== null && value !== undefined;
+
+/** Formats a figure without a unit: "12 300", "0.0123". */
+function figure(value) {
+  if (!isNumber(value)) return "–";
+  return value >= 100 ? count(Math.round(value)) : String(Number(value.toPrecision(3)));
 }

@@ -172,6 +172,15 @@ export interface Candidate {
   gap?: number | null;
   peak_bytes?: number | null;
   mfu?: number | null;
+  tokens_per_s?: number | null;
+  tokens_per_device_s?: number | null;
+  run_days?: number | null;
+  run_device_hours?: number | null;
+  run_cost?: number | null;
+  run_energy_kwh?: number | null;
+  passes_per_update?: number | null;
+  update_s?: number | null;
+  update_at_most_s?: number | null;
   skip_reason: string | null;
   dominated_by: string | null;
 }
@@ -179,7 +188,9 @@ export interface Candidate {
 export interface Capacity {
   unit: "step" | "token";
   cost_unit: "price" | "device_s";
-  graphs: { name: string; tokens: number | null }[];
+  global_batch?: number | null;
+  run_tokens?: number | null;
+  graphs: { name: string; tokens: number | null; batch?: number | null }[];
   hardware: { name: string; price_per_device_hour: number | null }[];
   complete: boolean;
   planned: number;

@@ -39,6 +39,8 @@ export async function capacityPage(page, signal) {
         ),
         h("fieldset", {}, h("legend", {}, "Hardware, with the price of a device-hour"), names.map(offer)),
         field("mesh", text("mesh", { placeholder: "all meshes" }), "optional, with ? for an unknown size: dp=?,tp=8"),
+        field("tokens", number("tokens", ""), "of a whole run, such as 15e12: its days, cost and energy"),
+        field("global batch", number("global_batch", ""), "sequences of an update, in one or several passes"),
         limitFields(),
         field("time limit", number("seconds", "30"), "seconds in all"),
         button,
@@ -57,13 +59,16 @@ async function body(sizing) {
     const price = Number(given.get(`price-${name}`));
     return { name, ...(price ? { price_per_device_hour: price } : {}) };
   });
-  const [mesh, seconds] = [String(given.get("mesh")).trim(), Number(given.get("seconds"))];
+  const mesh = String(given.get("mesh")).trim();
+  const [seconds, tokens, batch] = ["seconds", "tokens", "global_batch"].map((name) => Number(given.get(name)));
   const rest = {
     devices: String(given.get("devices")).trim(),
     hardware,
     ...(mesh ? { mesh } : {}),
     ...limitOf(given),
     ...(seconds ? { time_limit_s: seconds } : {}),
+    ...(tokens ? { tokens } : {}),
+    ...(batch ? { global_batch: batch } : {}),
   };
   return `{"graphs":[${await graphText(sizing)}],${JSON.stringify(rest).slice(1)}`;
 }

@@ -58,6 +58,13 @@ def test_the_page_names_the_smallest_the_cheapest_and_the_fastest(graph: Path) -
         assert word in answer.out
 
 
+def test_a_model_that_is_not_known_is_answered_with_those_that_are() -> None:
+    answer = shardplan("capacity", "llama-9b", "--devices", "2", "--hardware", "cpu")
+    assert answer.code == 1
+    assert "neither a file nor a model (got llama-9b; wanted one of gpt2, " in answer.err
+    assert "deepseek-v3" in answer.err
+
+
 def test_a_journal_lets_a_second_run_plan_nothing(graph: Path, tmp_path: Path) -> None:
     words = ["capacity", graph, "--devices", "2..4", "--hardware", "cpu", "--jobs", 1, "--json"]
     words += ["--journal", tmp_path / "journal.jsonl"]
