@@ -16,6 +16,7 @@ from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter
 from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_search import PlanSearch, list_levels, start_deadline, write_program
 from planner.planning.plan_types import Plan, Request
+from planner.planning.remedies import try_remedies
 from planner.run.executor import Progress
 from planner.run.validate import validate
 
@@ -58,7 +59,7 @@ def plan(
     try:
         for search in coarse:
             best = search.begin_coarsely().find_plan(known)
-        return whole.try_recomputation(whole.find_plan(known, best))
+        return try_remedies(whole.find_plan(known, best), whole)
     except TimeLimitReached:
         wall_s = deadline.elapsed_s
         if best is None:

@@ -35,17 +35,22 @@ from planner.planning.objectives import ObjectiveResult, ObjectiveSolver
 from planner.planning.overlap_pricing import choose_by_schedule
 from planner.planning.plan_types import BaselineFigures, Plan, Request
 from planner.rewrite.materialize import materialize
-from planner.units import format_bytes, format_time
 
 COARSE_UNITS = 2
 # Share of the time that is left for the search with joined axes, and the gap at which it ends.
 COARSE_SHARE, COARSE_GAP = 0.25, 0.01
-# The gap at which a search for a plan with recomputation ends where none fits without.
-REMEDY_GAP = 0.05
 # The share of the time left after formulating in which standard layouts are priced; the others follow the search.
 LAYOUTS_SHARE = 0.2
 # What follows formulating, before the solver improves on what is known, takes about this share of its time.
 REST_SHARE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The step of a choice that fits the memory limit, and its peak bytes per device."""
+
+    step_s: float
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -117,28 +122,6 @@ class PlanSearch:
             report=replace(self.report, deadline=deadline),
         )
 
-    def try_recomputation(self, plan: Plan) -> Plan:
-        """Return an infeasible plan with what recomputation would do about it, if it was not allowed and time is left.
-
-        The reason of its certificate then says the step and the memory of a plan that `--recompute auto` finds.
-        """
-        is_infeasible = plan.certificate.status == "infeasible" and self.request.recompute == "none"
-        left_s = self.request.time_limit_s if self.request.deterministic else self.deadline.left_s
-        if not is_infeasible or left_s == 0.0 or not find_recomputable_ops(self.graph):
-            return plan
-        self.report.begin("trying recomputation")
-        asked = replace(self.request, recompute="auto", time_limit_s=left_s, gap=max(self.request.gap, REMEDY_GAP))
-        try:
-            result = replace(self, request=asked).find_choice(())
-        except TimeLimitReached:
-            return plan
-        if result.solution.assignment is None or result.solution.cost is None:
-            return plan
-        peak = solvers.evaluate(result.question.problem, result.solution.assignment).peak
-        step = format_time(result.solution.cost * PICO)
-        reason = f"--recompute auto fits: a step of {step} in {format_bytes(peak)} per device"
-        return replace(plan, certificate=replace(plan.certificate, reason=reason))
-
     def find_choice(self, known: Collection[Choice], cutoff: int | None = None) -> ObjectiveResult:
         """Return the best choice found, without a plan. A step that takes `cutoff` ps or longer is of no interest.
 
@@ -147,6 +130,17 @@ class PlanSearch:
         deadline = self.deadline.sooner((1 - self.share) * (self.deadline.left_s or 0.0))
         solver = self._make_solver(known, deadline, late=self.recomputable)
         return replace(solver, cutoff=cutoff).solve()
+
+    def find_fit(self) -> Fit | None:
+        """Return the step and memory of the best choice found, or None where none is found that fits in the time."""
+        try:
+            result = self.find_choice(())
+        except TimeLimitReached:
+            return None
+        if result.solution.assignment is None or result.solution.cost is None:
+            return None
+        peak_bytes = solvers.evaluate(result.question.problem, result.solution.assignment).peak
+        return Fit(result.solution.cost * PICO, peak_bytes)
 
     def _solve(self, plain: Formulation, known: Collection[Choice], deadline: Deadline) -> ObjectiveResult:
         """Solve the request; where recomputation is allowed, first without it, in half of the time that is left."""

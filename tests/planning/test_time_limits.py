@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,40 +11,22 @@ import pytest
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO
 from planner.choose.hardware import load_profile
-from planner.documents.graphs import load_graph
 from planner.documents.plans import dump_plan
-from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.integrations.common import plan_document
-from planner.ir.graph import Annotation, Graph
+from planner.ir.graph import Annotation
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.pipeline import plan, validate_plan
 from planner.planning.deadline import Deadline, PlanProgress, TimeLimitReached
 from planner.planning.plan_search import list_levels
 from planner.planning.plan_types import ObjectiveName, Plan, Request
+from tests.testing.small_steps import trained
 
 CPU = load_profile("cpu")
 MESHES = ["2x2x2", "2x2x2x2"]
 OBJECTIVES: list[ObjectiveName] = ["time", "bytes", "memory"]
-
-
-@cache
-def trained(mesh: str, batch: int = 8, train: str = "adam") -> Graph:
-    written = import_zoo(
-        "llama-7b",
-        batch=batch,
-        seq=8,
-        train=train,
-        layers=1,
-        width=16,
-        heads=2,
-        kv_heads=1,
-        feed_forward=32,
-        vocabulary=24,
-    )
-    return load_graph(validate_document(GraphDocument, written, "llama"), Mesh.parse(mesh))
 
 
 @dataclass(frozen=True)
@@ -154,22 +135,6 @@ def test_recomputation_never_makes_a_plan_slower(share: float) -> None:
     if kept.objective_s is not None:
         assert recomputed.objective_s is not None
         assert recomputed.objective_s <= kept.objective_s
-
-
-def test_where_nothing_fits_the_answer_says_that_recomputation_would() -> None:
-    mesh = Mesh.parse("2")
-    graph = trained("2", batch=64, train="sgd")
-    limits = {}
-    for mode in ("none", "auto"):
-        asked = Request(memory_limit_bytes=1, recompute=mode, gap=0.05)
-        limits[mode] = plan(graph, mesh, CPU, request=asked).certificate.least_limit_bytes or 0
-    assert limits["auto"] < limits["none"]
-    between = Request(memory_limit_bytes=(limits["auto"] + limits["none"]) // 2, gap=0.05)
-    proven = plan(graph, mesh, CPU, request=between).certificate
-    assert proven.status == "infeasible"
-    assert proven.reason.startswith("--recompute auto fits: a step of")
-    none_fits = plan(graph, mesh, CPU, request=replace(between, memory_limit_bytes=1)).certificate
-    assert (none_fits.status, none_fits.reason) == ("infeasible", "gap proven")
 
 
 def test_a_framework_is_told_that_the_time_was_up_and_not_that_nothing_fits() -> None:
