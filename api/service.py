@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 
-from sqlalchemy.exc import OperationalError
-
 from api.http.requests import pack_json
 from api.jobs.api_keys import ApiKeys
+from api.jobs.background_loop import BackgroundLoop
 from api.jobs.database import Database
 from api.jobs.plan_repository import PlanRepository
 from api.jobs.queue import JobQueue
@@ -22,8 +20,6 @@ from api.tracing import OUTCOME, span
 from api.webhooks.dispatcher import WebhookDispatcher
 from api.webhooks.sender import WebhookSender
 from api.webhooks.store import WebhookStore
-
-log = logging.getLogger("shardplan.service")
 
 MAX_CONCURRENT_TASKS = 2
 """Validations, exports and reshards that run at the same time."""
@@ -57,6 +53,8 @@ class Service:
         self.streams: Counter[str] = Counter()
         self._task_slots = threading.BoundedSemaphore(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
+        keep = settings.keep_days
+        self._purging = None if keep is None else BackgroundLoop("purge", lambda: self._purge(keep * DAY_S))
 
     def start(self) -> None:
         self.processes.prepare()
@@ -64,22 +62,29 @@ class Service:
             worker.start()
         if self.dispatcher is not None:
             self.dispatcher.start()
-        if self.settings.keep_days is not None:
-            threading.Thread(target=self._purge_regularly, args=(self.settings.keep_days * DAY_S,), daemon=True).start()
+        if self._purging is not None:
+            self._purging.start()
 
-    def _purge_regularly(self, older_than_s: float) -> None:
-        """Purge old plans every PURGE_EVERY_S until the service stops."""
-        while not self._stopping.is_set():
-            try:
-                purge(self.store, older_than_s)
-            except OperationalError as error:
-                log.warning("database: %s", error.orig)
-            self._stopping.wait(PURGE_EVERY_S)
+    def _purge(self, older_than_s: float) -> float:
+        purge(self.store, older_than_s)
+        return PURGE_EVERY_S
 
     def wake(self) -> None:
         """Tell the workers that the queue has a new plan."""
         for worker in self.workers:
-            worker.wake()
+            worker.loop.wake()
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether every thread of this process is there to go on with its work."""
+        purging = () if self._purging is None else (self._purging,)
+        delivering = () if self.dispatcher is None else self.dispatcher.loops
+        return all(loop.is_alive for loop in (*(worker.loop for worker in self.workers), *purging, *delivering))
+
+    @property
+    def is_working(self) -> bool:
+        """Return whether no worker of this process failed in its last step."""
+        return not any(worker.loop.error for worker in self.workers)
 
     @property
     def has_worker(self) -> bool:
@@ -97,6 +102,8 @@ class Service:
             worker.stop()
         if self.dispatcher is not None:
             self.dispatcher.stop()
+        if self._purging is not None:
+            self._purging.stop()
         self.store.close()
 
     @property

@@ -17,6 +17,7 @@ from planner.errors import InvalidRequest
 
 with requires_service_extra():
     import uvicorn
+    from fastapi import FastAPI
 
     from api.http.app import create_app
     from api.service import Service
@@ -52,17 +53,22 @@ def serve(
     with closing(WorkerProcesses()) as children:
         service = Service(settings, children)
         _require_key(service, host)
-        config = uvicorn.Config(
-            create_app(service),
-            host,
-            port,
-            access_log=False,
-            server_header=False,
-            ws="none",
-            log_config=None,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-        )
-        UvicornServer(config, service).run()
+        run_app(create_app(service), service, host=host, port=port)
+
+
+def run_app(app: FastAPI, service: Service, *, host: str, port: int) -> None:
+    """Serve an application of a service until a signal comes."""
+    config = uvicorn.Config(
+        app,
+        host,
+        port,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        log_config=None,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+    UvicornServer(config, service).run()
 
 
 def _require_key(service: Service, host: str) -> None:

@@ -23,17 +23,11 @@ from planner.version import VERSION
 def create_app(service: Service) -> FastAPI:
     """Return the HTTP application of a service. Its workers run as long as the application does."""
 
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        service.start()
-        yield
-        await run_in_threadpool(service.stop)
-
     app = FastAPI(
         title="shardplan",
         summary="How a model is sharded over a device mesh, with a proven bound.",
         version=VERSION,
-        lifespan=lifespan,
+        lifespan=_run_service,
         docs_url=None,  # its page loads scripts from other hosts
         redoc_url=None,
         openapi_url=None,  # routes/system.py serves it, with the headers of every answer
@@ -51,3 +45,20 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(RequestMiddleware)
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app
+
+
+def create_worker_app(service: Service) -> FastAPI:
+    """Return the probes of a process that only solves: /healthz and /readyz."""
+    app = FastAPI(lifespan=_run_service, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.service = service
+    app.add_api_route("/healthz", system.get_health)
+    app.add_api_route("/readyz", system.get_worker_readiness)
+    return app
+
+
+@asynccontextmanager
+async def _run_service(app: FastAPI) -> AsyncIterator[None]:
+    service: Service = app.state.service
+    service.start()
+    yield
+    await run_in_threadpool(service.stop)

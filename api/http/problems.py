@@ -15,9 +15,9 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
+from api.jobs.database import UNAVAILABLE
 from api.jobs.queue import IdempotencyConflict
 from api.jobs.queue_quota import QueueFull
 from api.jobs.worker_process import TaskResult
@@ -89,7 +89,8 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(IdempotencyConflict, _handle_idempotency_conflict)
     app.add_exception_handler(QueueFull, _handle_queue_full)
     app.add_exception_handler(ServiceBusy, _handle_service_busy)
-    app.add_exception_handler(OperationalError, _handle_database_error)
+    for error in UNAVAILABLE:
+        app.add_exception_handler(error, _handle_database_error)
 
 
 def _handle_problem(_request: Request, error: Exception) -> JSONResponse:

@@ -19,12 +19,15 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from api.migrations import migrate
 from planner.errors import InvalidRequest
 
+UNAVAILABLE = (OperationalError, InternalError, InterfaceError, PoolTimeout)
+"""What a database raises that cannot be used now: gone, locked, read-only, or out of connections."""
 LOCK_TIMEOUT_MS = 10_000
 """How long a writer waits for the write lock."""
 ADVISORY_LOCK_ID = 0x5_4A2D
@@ -108,8 +111,9 @@ def _create_sqlite(address: URL) -> Engine:
     except OSError as error:
         raise InvalidRequest("database cannot be opened", where=str(path), got=error.strerror) from None
     # isolation_level None: the driver would begin transactions by itself, and never IMMEDIATE.
+    # hide_parameters: no request is shown where an error is logged.
     settings = {"timeout": LOCK_TIMEOUT_MS / 1000, "isolation_level": None, "check_same_thread": False}
-    engine = create_engine(address, connect_args=settings, pool_size=16, max_overflow=48)
+    engine = create_engine(address, connect_args=settings, pool_size=16, max_overflow=48, hide_parameters=True)
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", lambda connection: _begin_write(connection, "BEGIN IMMEDIATE"))
     return engine
@@ -124,7 +128,8 @@ def _create_postgresql(address: URL) -> Engine:
     options = " ".join(f"-c {name}={milliseconds}" for name, milliseconds in limits.items())
     settings = {"connect_timeout": max(2, LOCK_TIMEOUT_MS // 1000), "options": options}
     driver = address.set(drivername="postgresql+psycopg")
-    engine = create_engine(driver, connect_args=settings, pool_size=8, max_overflow=16, pool_pre_ping=True)
+    pool = {"pool_size": 8, "max_overflow": 16, "pool_pre_ping": True}
+    engine = create_engine(driver, connect_args=settings, hide_parameters=True, **pool)
     event.listen(
         engine,
         "begin",

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
 
-from api.jobs.database import Database
+from api.jobs.database import UNAVAILABLE, Database
 
 Result = TypeVar("Result")
 
@@ -81,7 +80,7 @@ class GroupCommit:
                         write.error = rejection
         except Exception as error:  # noqa: BLE001 - raised again in the thread that called write()
             # A database that is locked or gone would make every single write wait again.
-            if len(writes) == 1 or isinstance(error, OperationalError):
+            if len(writes) == 1 or isinstance(error, UNAVAILABLE):
                 for write in writes:
                     write.error = error
                 return

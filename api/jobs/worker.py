@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 import time
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy.exc import OperationalError
-
+from api.jobs.background_loop import BackgroundLoop
+from api.jobs.database import UNAVAILABLE
 from api.jobs.queue import JobQueue, JobResult, Lease
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
@@ -25,7 +23,6 @@ from planner.documents.versions import current_versions, versions_text
 log = logging.getLogger("shardplan.worker")
 
 IDLE_S = 0.2
-AFTER_ERROR_S = 1.0
 POLL_S = 0.2
 """How often a worker checks for a cancellation and stores progress."""
 
@@ -36,23 +33,17 @@ class Worker:
     def __init__(self, jobs: JobQueue, children: WorkerProcesses, limits: Limits, metrics: Metrics) -> None:
         self.jobs, self.processes, self.metrics = jobs, children, metrics
         self.resource_limits = ResourceLimits(limits.child_wall_s, limits.child_cpu_s, limits.child_memory_bytes)
-        self._stopping, self._woken = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.name, self._heartbeat_at = uuid4().hex, -HEARTBEAT_S
+        self.loop = BackgroundLoop("worker", self._claim_and_solve, lambda: jobs.deregister(self.name))
 
     def start(self) -> None:
         self.heartbeat()
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Tell the worker that the queue has a new plan."""
-        self._woken.set()
+        self.loop.start()
 
     def stop(self) -> None:
         """Kill the child process, and return when the plan is back in the queue."""
-        self._stopping.set()
-        self._woken.set()
-        self._thread.join()
+        self.loop.stop()
+        self.loop.join()
 
     def heartbeat(self) -> None:
         """Send a heartbeat, unless one was sent lately."""
@@ -60,30 +51,27 @@ class Worker:
             self._heartbeat_at = time.monotonic()
             self.jobs.heartbeat(self.name, socket.gethostname())
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.heartbeat()
-                lease = self.jobs.claim()
-                if lease is not None:
-                    self._solve(lease)
-                    continue
-                self._woken.wait(IDLE_S)
-                self._woken.clear()
-            except OperationalError as error:  # a plan that is held meanwhile returns to the queue when its lease ends
-                log.warning("database: %s", error.orig)
-                self._stopping.wait(AFTER_ERROR_S)
-        with suppress(OperationalError):
-            self.jobs.deregister(self.name)
+    def _claim_and_solve(self) -> float:
+        """Solve the plan that has waited longest. Return the seconds to wait before the next."""
+        lease = self.jobs.claim()
+        if lease is not None:
+            self._solve(lease)
+        # After the work: a worker whose every step fails counts as none.
+        self.heartbeat()
+        return IDLE_S if lease is None else 0.0
 
     def _solve(self, lease: Lease) -> None:
         started_at = time.monotonic()
         keeper = LeaseKeeper(self.jobs, lease, self)
         record_wait("queued", lease.waited_s, {PLAN: lease.id})
         with span("child plan", {PLAN: lease.id}) as attributes:
-            result = self.processes.run(
-                "plan", lease.request, self.resource_limits, keeper.should_continue, keeper.on_progress
-            )
+            try:
+                result = self.processes.run(
+                    "plan", lease.request, self.resource_limits, keeper.should_continue, keeper.on_progress
+                )
+            except OSError:  # no child could be started: this says nothing about the plan
+                self.jobs.release(lease, counted=False)
+                raise
             attributes[OUTCOME] = result.head.get("status", result.kind)
         if result.kind == "killed":
             log.warning("plan %s: the child %s", lease.id, result.head["error"])
@@ -102,14 +90,10 @@ class Worker:
         while True:
             try:
                 return self.jobs.complete(lease, outcome)
-            except OperationalError as error:
-                log.warning("database: %s", error.orig)
-                if self._stopping.wait(AFTER_ERROR_S):
+            except (*UNAVAILABLE, OSError) as error:
+                log.warning("plan %s: its result cannot be stored yet: %s", lease.id, error)
+                if self.loop.pause():
                     return False
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping.is_set()
 
 
 class LeaseKeeper:
@@ -127,13 +111,13 @@ class LeaseKeeper:
         """Return whether to go on solving. A database that does not answer is no reason to stop."""
         try:
             return self._check_lease()
-        except OperationalError as error:
-            log.warning("database: %s", error.orig)
+        except (*UNAVAILABLE, OSError) as error:
+            log.warning("plan %s: its lease cannot be checked: %s", self.lease.id, error)
             return True
 
     def _check_lease(self) -> bool:
         now = time.monotonic()
-        if self.worker.is_stopping:
+        if self.worker.loop.is_stopping:
             return False
         if now - self.checked_at < POLL_S:
             return True

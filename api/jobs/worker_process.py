@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
@@ -82,19 +82,30 @@ class ForkServer:
         self.control_socket.close()
 
 
+def _open_pipe() -> tuple[IO[bytes], IO[bytes]]:
+    """Return the ends of a new pipe, to read from and to write to."""
+    reader, writer = os.pipe()
+    return os.fdopen(reader, "rb"), os.fdopen(writer, "wb")
+
+
 class WorkerProcess:
     """A child process for one task."""
 
     def __init__(self, fork_child: Callable[[Sequence[int]], None]) -> None:
-        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        self.control_socket, child_end = socket.socketpair()
-        task_input, task_output = os.pipe()
-        answer_input, answer_output = os.pipe()
-        self.requests, self.responses = os.fdopen(task_output, "wb"), os.fdopen(answer_input, "rb")
-        fork_child((task_input, answer_output, self.errors.fileno(), child_end.fileno()))
-        child_end.close()
-        os.close(task_input)
-        os.close(answer_output)
+        # Closed where one of them, or the child, cannot be had.
+        with ExitStack() as own_ends, ExitStack() as child_ends:
+            self.errors: IO[bytes] = own_ends.enter_context(tempfile.TemporaryFile())
+            self.control_socket, child_socket = socket.socketpair()
+            own_ends.enter_context(self.control_socket)
+            child_ends.enter_context(child_socket)
+            task_input, self.requests = _open_pipe()
+            child_ends.enter_context(task_input)
+            own_ends.enter_context(self.requests)
+            self.responses, answer_output = _open_pipe()
+            own_ends.enter_context(self.responses)
+            child_ends.enter_context(answer_output)
+            fork_child([end.fileno() for end in (task_input, answer_output, self.errors, child_socket)])
+            own_ends.pop_all()
         self.threads: list[threading.Thread] = []
         self.has_begun = False
         self.messages: queue.SimpleQueue[IpcMessage | None] = queue.SimpleQueue()

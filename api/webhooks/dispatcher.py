@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 
-from sqlalchemy.exc import OperationalError
-
+from api.jobs.background_loop import BackgroundLoop
 from api.webhooks.sender import DeliveryFailed, WebhookSender
 from api.webhooks.store import WebhookStore
 from planner.errors import InvalidRequest
@@ -22,24 +20,18 @@ class WebhookDispatcher:
 
     def __init__(self, store: WebhookStore, sender: WebhookSender) -> None:
         self.store, self.sender = store, sender
-        self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, name="webhooks", daemon=True) for _ in range(THREADS)]
+        self.loops = tuple(BackgroundLoop("webhooks", self._deliver_due) for _ in range(THREADS))
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for loop in self.loops:
+            loop.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        for loop in self.loops:
+            loop.stop()
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                if self.deliver():
-                    continue
-            except OperationalError as error:
-                log.warning("database: %s", error.orig)
-            self._stopping.wait(POLL_S)
+    def _deliver_due(self) -> float:
+        return 0.0 if self.deliver() else POLL_S
 
     def deliver(self) -> bool:
         """Try the delivery that has been due longest. Return False where none is due."""

@@ -14,11 +14,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from functools import cache
+from itertools import chain, islice, product
 
 from planner.choose.hardware import Hardware
 from planner.errors import InvalidMesh, InvalidRequest
-from planner.ir.mesh import Mesh, MeshAxis
+from planner.ir.mesh import MAX_DEVICES, Mesh, MeshAxis
 
 TierCounts = tuple[int, ...]
 """Numbers of devices or nodes that an axis joins over each link of the hardware, innermost first."""
@@ -54,24 +55,31 @@ def enumerate_meshes(devices: int, axes: int, template: Mesh | None = None) -> I
 
 def _factorizations(number: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
     """Yield each ordered factorization of a number into `factors` factors of `least` or more."""
-    if factors == 0:
-        yield from [()] if number == 1 else []
+    if factors < 2:
+        yield from [(number,) * factors] if number >= least and (factors or number == 1) else []
         return
-    for first in range(least, number + 1):
-        if number % first == 0:
+    for first in _list_divisors(number):
+        if first >= least:
             yield from ((first, *rest) for rest in _factorizations(number // first, factors - 1, least))
+
+
+@cache
+def _list_divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, ascending."""
+    small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
+    return tuple(sorted({*small, *(number // part for part in small)}))
 
 
 def enumerate_candidates(
     graphs: int, hardware: int, numbers: Iterable[int], *, axes: int, template: Mesh | None = None
 ) -> tuple[MeshCandidate, ...]:
     """Return each mesh for each graph and hardware. Raises InvalidRequest for more than MAX_CANDIDATES of them."""
-    listed = [
-        mesh for devices in numbers for mesh in islice(enumerate_meshes(devices, axes, template), MAX_CANDIDATES + 1)
-    ]
-    if len(listed) * graphs * hardware > MAX_CANDIDATES:
-        wanted = f"at most {MAX_CANDIDATES} candidates: fewer numbers of devices, or fewer axes"
-        raise InvalidRequest("too many meshes", got=len(listed) * graphs * hardware, wanted=wanted)
+    most = MAX_CANDIDATES // max(1, graphs * hardware)
+    meshes = chain.from_iterable(enumerate_meshes(devices, axes, template) for devices in numbers)
+    listed = list(islice(meshes, most + 1))
+    if len(listed) > most:
+        wanted = f"at most {MAX_CANDIDATES}: fewer numbers of devices, or fewer axes"
+        raise InvalidRequest("too many meshes", got=f"more than {most * graphs * hardware}", wanted=wanted)
     return tuple(MeshCandidate(g, h, mesh) for g in range(graphs) for h in range(hardware) for mesh in listed)
 
 
@@ -98,12 +106,14 @@ def mesh_distance(one: Mesh, other: Mesh) -> float:
 
 
 def parse_device_counts(text: str) -> tuple[int, ...]:
-    """Parse numbers of devices: `8,16,24`, or `8..512`, which doubles. Raises InvalidMesh."""
+    """Parse numbers of devices, at most MAX_DEVICES: `8,16,24`, or `8..512`, which doubles. Raises InvalidMesh."""
     counts: set[int] = set()
     for piece in text.split(","):
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", piece, re.ASCII)
         low, high = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
         if not 1 <= low <= high:
             raise InvalidMesh("numbers of devices", got=text, wanted="such as 8,16,24 or 8..512, which doubles from 8")
+        if high > MAX_DEVICES:
+            raise InvalidMesh("number of devices", got=high, wanted=f"at most {MAX_DEVICES}")
         counts |= {low << doubled for doubled in range(30) if low << doubled <= high}
     return tuple(sorted(counts))

@@ -149,7 +149,8 @@ def test_commands_of_containers_exist_in_the_program(name: str) -> None:
     assert "secretKeyRef" in container["env"][0]["valueFrom"]
 
 
-def test_probes_request_paths_that_the_service_has() -> None:
-    [server] = [pod["containers"][0] for pod in pods(rendered()) if pod["containers"][0]["name"] == "server"]
-    paths = {probe: server[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")}
+@pytest.mark.parametrize("name", ["server", "worker"])
+def test_probes_request_paths_that_the_service_has(name: str) -> None:
+    [container] = [pod["containers"][0] for pod in pods(rendered()) if pod["containers"][0]["name"] == name]
+    paths = {probe: container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")}
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}

@@ -66,6 +66,19 @@ def test_invalid_numbers_of_devices_are_refused(text: str) -> None:
         parse_device_counts(text)
 
 
+def test_more_devices_than_a_mesh_may_have_are_refused_before_any_mesh_is_listed() -> None:
+    for text in ("999999937", "735134400", "8..1048577"):
+        with pytest.raises(InvalidMesh, match=r"number of devices \(got \d+; wanted at most 1048576\)"):
+            parse_device_counts(text)
+
+
+def test_meshes_beyond_the_limit_are_refused_without_listing_all_of_them() -> None:
+    template = Mesh.parse("?x?x?x?x?x?x?x?")
+    with pytest.raises(InvalidRequest, match="too many meshes"):
+        enumerate_candidates(1, 1, [720_720] * 100, axes=3, template=template)
+    assert len(enumerate_candidates(1, 1, [1_048_573], axes=3, template=template)) == 8
+
+
 @pytest.mark.parametrize("devices", [1, 2, 7, 12, 16])
 def test_every_factorisation_is_listed_once(devices: int) -> None:
     listed = [mesh.shape for mesh in enumerate_meshes(devices, 3)]

@@ -85,7 +85,7 @@ def chain(name: str, length: int) -> Document:
 
 @dataclass
 class Server:
-    """`shardplan serve` in a child process."""
+    """`shardplan serve`, or a worker with a port, in a child process."""
 
     process: subprocess.Popen[bytes]
     client: httpx2.Client
@@ -102,9 +102,9 @@ class Server:
         assert self.process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
-def start(database: str, log: Path, *options: str, root: Path = ROOT) -> Server:
+def start(database: str, log: Path, *options: str, root: Path = ROOT, command: str = "serve") -> Server:
     """Start a server on a free port and wait until it answers; `root` is the folder of the packages that it runs."""
-    words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", database, *options]
+    words = [sys.executable, "-m", "api", command, "--port", "0", "--database", database, *options]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     with log.open("wb") as file:
         process = subprocess.Popen(words, cwd=root, env=environment, stderr=file, start_new_session=True)

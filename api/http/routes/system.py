@@ -43,17 +43,25 @@ def get_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float | 
     return {**asdict(service.limits), **FIXED_LIMITS, "export_formats": [*FORMATS]}
 
 
-@router.get("/healthz")
-async def get_health() -> HealthResponse:
-    """Return whether the process answers."""
-    return HealthResponse(status="ok")
+@router.get("/healthz", responses={503: {"model": HealthResponse}})
+async def get_health(service: ServiceDep, response: Response) -> HealthResponse:
+    """Return whether the process answers and all of its threads live."""
+    return _answer_checks(response, {"threads": service.is_alive})
 
 
 @router.get("/readyz", responses={503: {"model": HealthResponse}})
 def get_readiness(service: ServiceDep, response: Response) -> HealthResponse:
     """Return whether the database answers and a worker is alive."""
-    checks = {"database": service.store.is_reachable()}
-    checks["worker"] = checks["database"] and service.has_worker
+    is_reachable = service.store.is_reachable()
+    return _answer_checks(response, {"database": is_reachable, "worker": is_reachable and service.has_worker})
+
+
+def get_worker_readiness(service: ServiceDep, response: Response) -> HealthResponse:
+    """Return whether the database answers and no worker of this process failed in its last step."""
+    return _answer_checks(response, {"database": service.store.is_reachable(), "worker": service.is_working})
+
+
+def _answer_checks(response: Response, checks: dict[str, bool]) -> HealthResponse:
     if all(checks.values()):
         return HealthResponse(status="ok", checks=checks)
     response.status_code = 503
