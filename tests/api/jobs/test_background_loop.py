@@ -132,6 +132,7 @@ def test_a_worker_with_a_port_answers_probes_and_solves(databases: Callable[[], 
     worker.stop()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_is_gone_is_told_by_the_liveness_probe(
     databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
