@@ -15,6 +15,7 @@ from planner.frontends.zoo import OPTIMIZERS
 from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
 from planner.frontends.zoo.update import MasterMode
 from planner.planning.plan_types import ObjectiveName, RecomputeMode, Request
+from planner.rewrite.accumulate import MAX_MICROBATCHES
 
 MAX_SEED = (1 << 31) - 1
 MAX_TIME_S = 86_400.0
@@ -65,6 +66,14 @@ class PlanOptions(SolverOptions):
         Field(description="What to minimise: the time of a step, bytes received, or peak memory."),
     ] = DEFAULTS.objective
     recompute: Recompute = DEFAULTS.recompute
+    microbatches: Annotated[
+        int,
+        Field(ge=1, le=MAX_MICROBATCHES, description="Forward and backward passes of the graph before each update."),
+    ] = DEFAULTS.microbatches
+    global_batch: Annotated[
+        int | None,
+        Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of the graph's batch."),
+    ] = DEFAULTS.global_batch
 
     def to_request(self) -> Request:
         return Request(**self.model_dump())

@@ -17,6 +17,7 @@ from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_search import PlanSearch, list_levels, start_deadline, write_program
 from planner.planning.plan_types import Plan, Request
 from planner.planning.remedies import try_remedies
+from planner.rewrite.accumulate import accumulate_gradients
 from planner.run.executor import Progress
 from planner.run.validate import validate
 
@@ -44,12 +45,29 @@ def plan(
     deadline     of the whole command, where it began earlier; None: the request's time limit from now on
 
     An infeasible plan has no choice and no program, and neither has one that the time was too short for (its status is
-    `unknown`). Raises InvalidGraph for a graph with dims of unknown size.
+    `unknown`). Raises InvalidGraph for a graph with dims of unknown size, and for one without the phases that the
+    request's micro-batches need.
     """
     request = request or Request()
     check_sizes(graph)
+    step = accumulate_gradients(graph, request.microbatches, request.global_batch)
+    found = _plan_step(
+        step, CostModel(mesh, hardware), request, on_progress=on_progress, known=known, deadline=deadline
+    )
+    return replace(found, graph=graph)
+
+
+def _plan_step(
+    graph: Graph,
+    model: CostModel,
+    request: Request,
+    *,
+    on_progress: OnPlanProgress | None,
+    known: Collection[Choice],
+    deadline: Deadline | None,
+) -> Plan:
     deadline = deadline or start_deadline(request)
-    model, report = CostModel(mesh, hardware), ProgressReporter(deadline, on_progress)
+    mesh, report = model.mesh, ProgressReporter(deadline, on_progress)
     report.begin("finding standard layouts")
     baselines = list_baselines(graph, mesh)
     search_ends = deadline.sooner(WRITE_SHARE * deadline.elapsed_s)
@@ -76,6 +94,7 @@ def solve_choice(
     TimeLimitReached where the request's time limit is up before any choice is found.
     """
     deadline = start_deadline(request)
+    graph = accumulate_gradients(graph, request.microbatches, request.global_batch)
     whole, *joined = (
         PlanSearch(graph, model, request, deadline, ProgressReporter(deadline, None), units)
         for units in reversed(list_levels(graph, model.mesh, request))

@@ -77,6 +77,10 @@ def _render_time(plan: Document) -> Table:
     for part in ("compute", "communication"):
         seconds = cost[f"{part}_s"]
         table.add_row(part, format_time(seconds), format_share(seconds / cost["step_s"] if cost["step_s"] else 0.0))
+    if (count := cost.get("microbatches", 1)) > 1:
+        passes = cost["step_s"] - cost["update_s"]
+        table.add_row(f"{count} micro-batches, {format_time(passes / count)} each", format_time(passes), "")
+        table.add_row("update", format_time(cost["update_s"]), "")
     if plan.get("recomputed"):
         table.add_row(f"recomputation of {len(plan['recomputed'])} ops", format_time(cost["recompute_s"]), "")
     table.add_row("step", format_time(cost["step_s"]), "")

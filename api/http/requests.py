@@ -26,6 +26,7 @@ from planner.errors import InvalidDocument, ShardplanError
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.planning.plan_types import Request
+from planner.rewrite.accumulate import accumulate_gradients
 
 BuiltInHardware = Annotated[Id, Field(description="The name of a built-in hardware profile.")]
 MeshInput = Annotated[MeshDocument | Name, Field(description="A mesh document, or dp=2,tp=4, or 2x4.")]
@@ -73,6 +74,8 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
     except ShardplanError as error:
         error.pointer = _find_pointer(error, document)
         raise
+    with at_pointer("/request"):
+        accumulate_gradients(graph, request.microbatches, request.global_batch)
     return PlanInputs(graph, mesh, profile, request)
 
 

@@ -4,7 +4,7 @@
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009).
                 The flop rate depends on the op's class and size where the profile has efficiencies; a calibrated
                 profile has measured times instead (`planner.choose.hardware.efficiency`, `.curves`).
-                A lookup reads no more bytes of its table than its result has
+                A lookup reads no more bytes of its table than its result has; what accumulates also reads its result
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
     exchange    as a collective, by the messages and bytes of the busiest device (`planner.reshard.traffic`), on the
@@ -42,7 +42,7 @@ PICO = 1e-12
 MAX_PERMUTED_AXES = 4
 """Axes of a collective that are tried in every order; of more, only the mesh's order and its reverse."""
 Integers = NDArray[np.int64]
-VERSION = 5
+VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class CostModel:
         """Return flops and bytes of each option."""
         looked_up = looked_up_operands(op)
         written = [sum(sizes) for sizes in zip(*map(self._port_bytes, op.results, made), strict=True)]
-        moved = list(written)
+        moved = [size * (2 if op.accumulates else 1) for size in written]
         for i, sizes in enumerate(map(self._port_bytes, operands, read)):
             least = map(min, sizes, written) if i in looked_up else sizes
             moved = [size + more for size, more in zip(moved, least, strict=True)]

@@ -109,14 +109,19 @@ class EdgeMatrices:
         blocks: MatrixBlocks,
         rows: LifetimeRows,
         columns: LifetimeRows,
+        *,
+        trips: int = 1,
     ) -> Integers:
-        """Return a matrix `[source classes, target classes]` with `blocks` by the lifetimes of both ends."""
+        """Return a matrix `[source classes, target classes]` with `blocks` by the lifetimes of both ends.
+
+        Its numbers are those of so many `trips`; what is impossible once stays as it is.
+        """
         table = self.by_value[value]
         distinct = tuple(
             tuple(blocks[row][column] for column in columns.representatives) for row in rows.representatives
         )
         # The numbers of layouts, not their ids: ops with different options may read a value in the same shardings.
-        key = (id(table), *map(self._layouts_number, ports), distinct, rows.by_sharding, columns.by_sharding)
+        key = (id(table), *map(self._layouts_number, ports), distinct, rows.by_sharding, columns.by_sharding, trips)
         if key not in self.arrays:
             down, across = (self._rows(table, port) for port in ports)
             tall = [down if wide else down[:1] for wide in rows.by_sharding]
@@ -125,9 +130,9 @@ class EdgeMatrices:
                 [self._block(table, r, c, name) for c, name in zip(broad, line, strict=True)]
                 for r, line in zip(tall, distinct, strict=True)
             ]
-            self.arrays[key] = np.ascontiguousarray(
-                np.block(parts) if len(parts) > 1 or len(parts[0]) > 1 else parts[0][0]
-            )
+            whole = np.block(parts) if len(parts) > 1 or len(parts[0]) > 1 else parts[0][0]
+            scaled = whole if trips == 1 else np.where(whole < IMPOSSIBLE // trips, whole * trips, IMPOSSIBLE)
+            self.arrays[key] = np.ascontiguousarray(scaled)
         return self.arrays[key]
 
     def held(self, value: str, port: OperandLayouts) -> Integers:

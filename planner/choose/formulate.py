@@ -13,6 +13,9 @@ the step that computes it to the step that reads it last:
 The count is exact except for two conservative cases: where the last op reads a shared value twice, and where a graph
 input is shared, the shared copy counts until that op has run.
 
+In a step of several micro-batches (`planner.rewrite.accumulate`) costs before the update count once for each. An
+accumulator uses memory from the first time step, and what the update reads of it is paid once.
+
 With recomputation (`planner.choose.rematerialization`) there is a node per clone of an op, with an additional strategy
 not to run, at no cost; its edges then cost and use nothing. The shared copy decides which reader is the last (its
 lifetime), and edges forbid contradictions: reading after the last reader, being the last reader and not running, and

@@ -58,7 +58,17 @@ class Liveness:
                     self.reads_at.setdefault(value, []).append((moment, reader))
                 case Execute(position):
                     self.ran_at[position] = moment
-                    self.produced_at.update(dict.fromkeys(self.ops[position].values, moment))
+                    op = self.ops[position]
+                    self.produced_at.update(dict.fromkeys(op.values, 0 if op.accumulates else moment))
+
+    @cached_property
+    def loop_end(self) -> int:
+        """The first step of the update: those before it are taken once per micro-batch."""
+        return max((self.ran_at[n] + 1 for n, op in enumerate(self.ops) if op.phase != "update"), default=0)
+
+    def count_trips(self, moment: int) -> int:
+        """Return how often a step is taken."""
+        return self.with_clones.graph.microbatches if moment < self.loop_end else 1
 
     @cached_property
     def read_groups(self) -> dict[str, list[ReadGroup]]:

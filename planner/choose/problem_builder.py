@@ -78,8 +78,8 @@ class ProblemBuilder:
             case Role.SHARED_COPY if variable.name not in self.inputs:
                 return self._shared_copy_usage(variable)
             case Role.OP:
-                position = self._position[variable.name]
-                start, values = self.liveness.ran_at[position], self.graph.ops[position].values
+                values = self.graph.ops[self._position[variable.name]].values
+                start = self.liveness.produced_at[values[0]]
                 if variable.name in self.single and values[0] in self.liveness.reads_at:
                     return [
                         (
@@ -152,7 +152,13 @@ class ProblemBuilder:
         used = [(start, stop, (tuple(line), *idle)) for start, stop, line in uses]
         ports = self.listed[maker].results[result], self.listed[hub].operands[0]
         return self._make_edge(
-            maker, hub, value, ports=ports, cost=tuple(costs), uses=used + self._result_usage(value, moment)
+            maker,
+            hub,
+            value,
+            ports=ports,
+            cost=tuple(costs),
+            uses=used + self._result_usage(value, moment),
+            trips=self.liveness.count_trips(moment),
         )
 
     def _is_optional(self, node: int) -> bool:
@@ -195,6 +201,7 @@ class ProblemBuilder:
             ports=ports,
             cost=costs,
             uses=used + ([] if shared else self._result_usage(value, moment)),
+            trips=self.liveness.count_trips(moment),
         )
 
     def _read_terms(
@@ -234,14 +241,19 @@ class ProblemBuilder:
         ports: tuple[OperandLayouts, OperandLayouts],
         cost: MatrixBlocks,
         uses: list[UsageBlocks],
+        *,
+        trips: int = 1,
     ) -> Edge:
-        """Build an edge. Edges that differ in nodes and time steps only are built and validated once."""
+        """Build an edge whose cost is paid `trips` times.
+
+        Edges that differ in nodes and time steps only are built and validated once.
+        """
         blocks, lives = (
             (cost, *(held for _, _, held in uses)),
             (self.listed[maker].lifetime_of, self.listed[user].lifetime_of),
         )
         spans = {n: (start, stop) for n, (start, stop, _) in enumerate(uses) if start < stop}
-        key = (id(self.tables.by_value[value]), *map(id, (*ports, *lives)), blocks, *spans)
+        key = (id(self.tables.by_value[value]), *map(id, (*ports, *lives)), blocks, trips, *spans)
         if key not in self.edge_cache:
             # Lifetimes with equal blocks in every matrix share rows: recomputation would otherwise multiply the
             # matrices by the number of lifetimes at both ends.
@@ -249,7 +261,8 @@ class ProblemBuilder:
             columns = LifetimeRows.of(
                 [tuple(tuple(c[n] for c in block) for block in blocks) for n in range(len(cost[0]))]
             )
-            matrix, *held = (self.tables.matrix(value, ports, block, rows, columns) for block in blocks)
+            matrix = self.tables.matrix(value, ports, cost, rows, columns, trips=trips)
+            held = [self.tables.matrix(value, ports, block, rows, columns) for _, _, block in uses]
             ends = self._classify(maker, ports[0], rows), self._classify(user, ports[1], columns)
             used = tuple(EdgeUsage(*span, held[n]) for n, span in spans.items())
             self.edge_cache[key] = Edge(maker, user, *ends, matrix, usages=used)

@@ -142,12 +142,13 @@ class _VariableBuilder:
     def _add_op(self, op: Op) -> Variable:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
         # Equal ops of repeated layers share one rule object, so its id is enough and is hashed faster than its loops.
-        key = (price_key(op), id(op.rule), kinds, op.results)
+        runs = self.graph.count_runs(op)
+        key = (price_key(op), id(op.rule), kinds, op.results, runs)
         if key not in self.by_signature:
             self.tick()
             candidates = distinct_options(op, kinds, self.model, units=self.units)
             self.by_signature[key] = Variable(
-                Role.OP, "", candidates.costs_ps, candidates.results, candidates.operands, candidates.options
+                Role.OP, "", runs * candidates.costs_ps, candidates.results, candidates.operands, candidates.options
             )
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)

@@ -48,6 +48,8 @@ def load_request(document: PlanDocument) -> Request:
         request.seed,
         request.recompute,
         request.objective,
+        request.microbatches,
+        request.global_batch,
     )
 
 

@@ -40,6 +40,8 @@ class RequestDocument(StrictModel):
     deterministic: bool
     seed: int
     recompute: Literal["none", "auto"] = "none"
+    microbatches: Size = 1
+    global_batch: Size | None = None
 
 
 class FoldingDocument(StrictModel):
@@ -120,15 +122,17 @@ class OverlapDocument(StrictModel):
 class CostDocument(StrictModel):
     """Time of a step and bytes received, by collective and by mesh axes.
 
-    `step_s` is the sum without overlap. `recompute_s` is the part of the compute time spent on ops that are computed
-    again. `mfu` is the share of the devices' peak rate that the model's own `model_flops` use in a step
-    (`planner.judge.mfu`).
+    `step_s` is the sum without overlap, of all `microbatches` and the update. `update_s` is the part of it that runs
+    once, and `recompute_s` the part of the compute time spent on ops that are computed again. `mfu` is the share of the
+    devices' peak rate that the model's own `model_flops` use in a step (`planner.judge.mfu`).
     """
 
     step_s: float
     compute_s: float
     communication_s: float
     recompute_s: float = 0.0
+    microbatches: Size = 1
+    update_s: float | None = None
     model_flops: float | None = None
     mfu: float | None = None
     overlap: OverlapDocument | None = None

@@ -151,6 +151,8 @@ def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
         "compute_s": analysis.compute_ps * PICO,
         "communication_s": (analysis.step_ps - analysis.compute_ps) * PICO,
         "recompute_s": analysis.recompute_ps * PICO,
+        "microbatches": analysis.program.graph.microbatches,
+        "update_s": analysis.update_ps * PICO,
         "overlap": dump_overlap(analysis, limit_bytes),
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
@@ -161,7 +163,7 @@ def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
 
 def _utilisation(plan: Plan, analysis: Analysis) -> dict[str, float]:
     """Return FLOPs and MFU of the graph that was requested, without ops that the plan computes again."""
-    flops, model = model_flops(plan.graph), plan.model
+    flops, model = model_flops(analysis.program.graph), plan.model
     mfu = utilisation(flops, model.hardware, model.mesh.devices, step_s=analysis.step_ps * PICO)
     return {"model_flops": sum(flops.values()), "mfu": mfu}
 
@@ -177,10 +179,16 @@ def dump_overlap(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
     }
 
 
-def _dump_collectives(analysis: Analysis) -> list[tuple[Reshard, int, int]]:
-    """Return every collective with its time in ps and the bytes of the device that receives most."""
-    listed = zip(analysis.program.instructions, analysis.times_ps, analysis.received, strict=True)
-    return [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Reshard)]
+def _dump_collectives(analysis: Analysis) -> list[tuple[Reshard, int, int, int]]:
+    """Return every collective with its time in ps, the bytes of the device that receives most, and how often it runs.
+
+    Time and bytes are those of all its runs in a step.
+    """
+    program = analysis.program
+    listed = zip(program.instructions, analysis.times_ps, analysis.received, program.trips, strict=True)
+    return [
+        (done, time, int(received.max()), trips) for done, time, received, trips in listed if isinstance(done, Reshard)
+    ]
 
 
 def _dump_top_collectives(analysis: Analysis) -> list[dict[str, Any]]:
@@ -195,24 +203,24 @@ def _dump_top_collectives(analysis: Analysis) -> list[dict[str, Any]]:
             "time_s": time * PICO,
             "bytes": size,
         }
-        for done, time, size in first
+        for done, time, size, _ in first
     ]
 
 
 def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
     """Return collectives grouped by kind and axes, the slowest group first."""
     names = analysis.program.mesh.names
-    groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
-    for done, time, size in _dump_collectives(analysis):
+    groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, int, int]]] = defaultdict(list)
+    for done, time, size, trips in _dump_collectives(analysis):
         axes = tuple(names[axis] for axis in done.collective.axes)
-        groups[done.collective.kind.value, axes].append((time, size))
+        groups[done.collective.kind.value, axes].append((time, size, trips))
     rows = [
         {
             "collective": kind,
             "axes": list(axes),
-            "count": len(each),
-            "time_s": sum(time for time, _ in each) * PICO,
-            "bytes": sum(size for _, size in each),
+            "count": sum(trips for _, _, trips in each),
+            "time_s": sum(time for time, _, _ in each) * PICO,
+            "bytes": sum(size for _, size, _ in each),
         }
         for (kind, axes), each in groups.items()
     ]

@@ -10,11 +10,12 @@ from planner.documents.schemas import PlanDocument, ShardingDocument
 from planner.errors import InvalidDocument, ShardplanError
 from planner.ir.basis_moves import is_exact
 from planner.ir.collectives import COLLECTIVES, Collective, Kind
-from planner.ir.graph import Op
+from planner.ir.graph import Graph, Op
 from planner.ir.loop_partition import LoopPartition
 from planner.ir.mesh import Mesh
 from planner.ir.program import Instruction, OpCall, Program, Reshard
 from planner.ir.rematerialization import clone_at_positions
+from planner.rewrite.accumulate import accumulate_gradients
 
 _DOCUMENT_KEYS = {"dim": "dim", "source_dim": "source_dim", "to": "sharding"}
 """The keys of a document for the fields of a collective."""
@@ -55,10 +56,16 @@ def _load_cut(entry: Mapping[str, list[int]]) -> LoopPartition:
     return LoopPartition((before, after), tuple(entry.get("offsets", ())))
 
 
+def load_step(document: PlanDocument) -> Graph:
+    """Return the graph of the step that a document plans: of all micro-batches and the update."""
+    graph, request = load_graph(document.graph.document, load_mesh(document.mesh)), document.request
+    return accumulate_gradients(graph, request.microbatches, request.global_batch)
+
+
 def load_program(document: PlanDocument) -> Program:
     """Return the program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
     mesh = load_mesh(document.mesh)
-    graph = clone_at_positions(load_graph(document.graph.document, mesh), document.recomputed)
+    graph = clone_at_positions(load_step(document), document.recomputed)
     if not document.program:
         raise InvalidDocument("the plan has no program", where="plan", got=document.solver.status)
     ops = {op.id: op for op in graph.ops}

@@ -11,23 +11,29 @@ from planner.ir.program import Program
 
 
 class ExportFormat(NamedTuple):
-    """A format: `module:function` that takes a program, the extra with the packages it needs, and the media type."""
+    """A format: `module:function` that takes a program, the extra with the packages it needs, and the media type.
+
+    `has_loops`: whether it can express a step of several micro-batches, as one that only gives layouts does.
+    """
 
     target: str
     extra: str | None = None
     media: str = "text/plain"
+    has_loops: bool = False
 
 
 FORMATS = {
     "mesh": ExportFormat("planner.export.mlir.programs:print_mesh"),
     "shard": ExportFormat("planner.export.mlir.programs:print_shard"),
     "sdy": ExportFormat("planner.export.sdy:print_sdy"),
-    "dtensor": ExportFormat("planner.export.sharding_documents:dtensor_document", "torch", "application/json"),
+    "dtensor": ExportFormat("planner.export.sharding_documents:dtensor_document", "torch", "application/json", True),
     "partition-spec": ExportFormat(
-        "planner.export.sharding_documents:partition_spec_document", "jax", "application/json"
+        "planner.export.sharding_documents:partition_spec_document", "jax", "application/json", True
     ),
     "shard-map": ExportFormat("planner.export.shard_map:print_shard_map", "jax", "text/x-python"),
-    "model-explorer": ExportFormat("planner.export.model_explorer:print_model_explorer", None, "application/json"),
+    "model-explorer": ExportFormat(
+        "planner.export.model_explorer:print_model_explorer", None, "application/json", True
+    ),
 }
 
 
@@ -39,6 +45,10 @@ def export_program(program: Program, name: str) -> str:
     """
     if name not in FORMATS:
         raise InvalidRequest("format", got=name, wanted=f"one of {', '.join(FORMATS)}")
+    if program.graph.microbatches > 1 and not FORMATS[name].has_loops:
+        able = ", ".join(other for other, row in FORMATS.items() if row.has_loops)
+        got = f"a step of {program.graph.microbatches} micro-batches"
+        raise InvalidRequest("the format has no loop", where=f"format {name}", got=got, wanted=f"one of {able}")
     module, function = FORMATS[name].target.split(":")
     try:
         write: Callable[[Program], str] = getattr(import_module(module), function)

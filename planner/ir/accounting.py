@@ -1,8 +1,8 @@
 """Bytes that a program moves and holds, device by device, counted before it runs.
 
 Received bytes are those of every collective, uneven blocks included. Every value has its own buffer, live from the
-instruction that makes it through the last that reads it; arguments and outputs are live throughout. The executor
-counts both while it runs, and the two counts must agree to the byte.
+instruction that makes it through the last that reads it; arguments and outputs are live throughout, accumulators from
+the start. The executor counts both while it runs, and the two counts must agree to the byte.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class Accounting:
 
     @cached_property
     def received(self) -> Integers:
-        """Bytes that every device receives in every instruction: `[instructions, classes]`."""
+        """Bytes that every device receives in every instruction, in all of its trips: `[instructions, classes]`."""
         received = np.zeros((len(self.program.instructions), len(self.classes)), np.int64)
         picked = self._pick(self._moved.values())
         for place, grid in self._moved.items():
             done = self.program.instructions[place]
-            received[place] = picked[id(grid)] * self.program.values[done.operands[0]].type.itemsize
+            itemsize = self.program.values[done.operands[0]].type.itemsize
+            received[place] = picked[id(grid)] * itemsize * self.program.trips[place]
         return received
 
     @cached_property
@@ -78,16 +79,14 @@ class Accounting:
         """Bytes that every device holds while each instruction runs, and at the end: `[instructions + 1, classes]`."""
         count = len(self.program.instructions)
         change = np.zeros((count + 2, len(self.classes)), np.int64)
-        first = {name: 0 for name, _ in self.program.arguments}
-        first |= {name: place for place, done in enumerate(self.program.instructions) for name in done.results}
-        for name, start in first.items():
+        for name, start in self.program.first_held.items():
             change[start] += self.value_bytes[name]
             change[self.program.last_use[name] + 1] -= self.value_bytes[name]
         return np.cumsum(change, axis=0)[: count + 1]
 
 
 def count_received_bytes(program: Program) -> Integers:
-    """Count the bytes that every device receives in every instruction: `[instructions, devices]`."""
+    """Count the bytes that every device receives in all trips of every instruction: `[instructions, devices]`."""
     account = Accounting(program)
     return account.classes.expand(account.received)
 

@@ -88,7 +88,7 @@ class Op:
 
     `notation` is the rule that its document gave, if any. `option` is the sharding option requested for the op itself,
     mesh axes per loop of its rule; annotations of values cannot express it. `recompute_of` names the op whose work this
-    one repeats (`planner.ir.rematerialization`).
+    one repeats (`planner.ir.rematerialization`). An op that `accumulates` adds up what all micro-batches compute.
     """
 
     id: str
@@ -102,6 +102,7 @@ class Op:
     notation: str | None = None
     option: Option | None = None
     recompute_of: str | None = None
+    accumulates: bool = False
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -137,8 +138,8 @@ def value_id(op: str, result: int) -> str:
 class Graph:
     """A valid computation graph.
 
-    Ops are kept in a topological order: that of the document, if it is one. Raises InvalidGraph for a repeated id, a
-    reference to an unknown value, or a cycle.
+    Ops are kept in a topological order: that of the document, if it is one. Those before the update run once for each
+    of the `microbatches`. Raises InvalidGraph for a repeated id, a reference to an unknown value, or a cycle.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Graph:
     outputs: tuple[str, ...]
     annotations: tuple[Annotation, ...] = ()
     producer: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    microbatches: int = 1
 
     def __post_init__(self) -> None:
         if not self.ops and not self.inputs:
@@ -168,6 +170,16 @@ class Graph:
         """Output number -> the input whose place the output takes in the next run."""
         followed = {entry.next: entry.id for entry in self.inputs if entry.next is not None}
         return {number: followed[value] for number, value in enumerate(self.outputs) if value in followed}
+
+    def count_runs(self, op: Op) -> int:
+        """Return how often an op runs in a step."""
+        return 1 if op.phase == "update" else self.microbatches
+
+    @cached_property
+    def data(self) -> frozenset[str]:
+        """The inputs that differ from micro-batch to micro-batch: those of the kind `input` that one reads."""
+        read = {value for op in self.ops if op.phase != "update" for value in op.inputs}
+        return frozenset(entry.id for entry in self.inputs if entry.kind == "input" and entry.id in read)
 
     @cached_property
     def types(self) -> dict[str, TensorType]:
@@ -222,10 +234,9 @@ def _check_annotations(graph: Graph) -> None:
     required: dict[tuple[str, str | None, int | None], Annotation] = {}
     for one in graph.annotations:
         _check_value(one.value, graph.types, "annotations")
-        rank = len(graph.types[one.value].shape)
-        if len(one.sharding.split_axes) > rank:
-            got, wanted = len(one.sharding.split_axes), f"at most {rank} (the rank)"
-            raise InvalidSharding("more lists than dims", where=one.where, got=got, wanted=wanted)
+        rank, lists = len(graph.types[one.value].shape), len(one.sharding.split_axes)
+        if lists > rank:
+            raise InvalidSharding("more lists than dims", where=one.where, got=lists, wanted=f"at most {rank} (the rank)")
         for operand in _operands(one, reads):
             other = required.setdefault((one.value, one.user, operand), one) if one.required else one
             if other.sharding != one.sharding:

@@ -57,9 +57,10 @@ def find_value_kinds(graph: Graph) -> dict[str, str]:
 def find_live_ranges(program: Program) -> list[LiveRange]:
     """List the live ranges of every value.
 
-    A value is live from the instruction that makes it (an argument: from the first) through the last that reads it.
+    A value is live from the instruction that makes it (an argument or accumulator: from the first) through the last
+    that reads it.
     """
-    kinds, last = find_value_kinds(program.graph), program.last_use
+    kinds, first, last = find_value_kinds(program.graph), program.first_held, program.last_use
     kind_of = {name: kinds[name] for name, _ in program.arguments}
     ranges = [LiveRange(name, kind, 0, last[name]) for name, kind in kind_of.items()]
     for place, instruction in enumerate(program.instructions):
@@ -74,7 +75,7 @@ def find_live_ranges(program: Program) -> list[LiveRange]:
             kind_of |= {
                 name: kinds[value] for name, value in zip(instruction.results, instruction.op.values, strict=True)
             }
-            ranges += [LiveRange(name, kind_of[name], place, last[name]) for name in instruction.results]
+            ranges += [LiveRange(name, kind_of[name], first[name], last[name]) for name in instruction.results]
     return ranges
 
 

@@ -1,7 +1,10 @@
 """The SPMD program: one list of instructions that every device runs, in single-assignment form.
 
-A value is live from the instruction that makes it to the last one that reads it. Arguments are live from the start,
-results of the program until the end. Every value has its own buffer.
+A value is live from the instruction that makes it to the last one that reads it. Arguments and accumulators are live
+from the start, results of the program until the end. Every value has its own buffer.
+
+In a step of several micro-batches the instructions up to `loop_end` run once for each; what they make is dropped after
+each but the last, except for accumulators.
 """
 
 from __future__ import annotations
@@ -71,6 +74,11 @@ class Reshard:
 Instruction = OpCall | Reshard
 
 
+def is_accumulation(done: Instruction) -> bool:
+    """Return whether an instruction adds what it computes to what earlier micro-batches left there."""
+    return isinstance(done, OpCall) and done.op.accumulates
+
+
 @dataclass(frozen=True, slots=True)
 class ShardedValue:
     """A tensor laid out over the mesh."""
@@ -98,6 +106,28 @@ class Program:
                 raise InvalidGraph("use of an undefined value", where="program", got=unknown[0])
             values |= infer_results(instruction, values, self.mesh)
         return values
+
+    @cached_property
+    def loop_end(self) -> int:
+        """The number of instructions that run once per micro-batch: all through the last op before the update."""
+        places = (
+            p for p, run in enumerate(self.instructions, 1) if isinstance(run, OpCall) and run.op.phase != "update"
+        )
+        return max(places, default=0)
+
+    @cached_property
+    def trips(self) -> tuple[int, ...]:
+        """How often each instruction runs in a step."""
+        once = len(self.instructions) - self.loop_end
+        return (self.graph.microbatches,) * self.loop_end + (1,) * once
+
+    @cached_property
+    def first_held(self) -> dict[str, int]:
+        """Position of the instruction from which each value is held: of arguments and accumulators, the first."""
+        first = {name: 0 for name, _ in self.arguments}
+        for place, done in enumerate(self.instructions):
+            first |= dict.fromkeys(done.results, 0 if is_accumulation(done) else place)
+        return first
 
     @cached_property
     def last_use(self) -> dict[str, int]:

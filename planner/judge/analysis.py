@@ -39,9 +39,10 @@ class Analysis:
 
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
-        """Time of each instruction. Equal ops of repeated layers are priced once."""
+        """Time of each instruction, in all of its trips. Equal ops of repeated layers are priced once."""
         known: dict[object, int] = {}
-        return tuple(self._time_ps(done, known) for done in self.program.instructions)
+        listed = zip(self.program.instructions, self.program.trips, strict=True)
+        return tuple(trips * self._time_ps(done, known) for done, trips in listed)
 
     def _time_ps(self, done: Instruction, known: dict[object, int]) -> int:
         if isinstance(done, Reshard):
@@ -55,6 +56,11 @@ class Analysis:
     @property
     def step_ps(self) -> int:
         return sum(self.times_ps)
+
+    @property
+    def update_ps(self) -> int:
+        """Part of the time of what runs once in a step of several micro-batches."""
+        return sum(self.times_ps[self.program.loop_end :])
 
     @property
     def compute_ps(self) -> int:
@@ -74,7 +80,7 @@ class Analysis:
 
     @property
     def received(self) -> Integers:
-        """Bytes received, `[instructions, device classes]`."""
+        """Bytes received in all trips, `[instructions, device classes]`."""
         return self.accounting.received
 
     @property

@@ -11,7 +11,8 @@ Megatron tensor parallel a product with a weight is column parallel (the weight'
                          interleaved heads is another graph)
 DPxTP                    data parallel over the first axis, Megatron over the others
 
-In all of them an update runs, and its optimizer states are stored, in the sharding of the parameter that it updates.
+In all of them an update runs, and its optimizer states and accumulators are stored, in the sharding of the parameter
+that it updates.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _update_as_stored(layout: Baseline, graph: Graph) -> Baseline:
             for term, value in zip(op.rule.results, op.values, strict=True)
             if value in shardings
         ]
-        if op.phase != "update" or not updated:
+        if not updated or not (op.phase == "update" or op.accumulates):
             continue
         term, stored = updated[0]
         loops = {dim.loops[0]: axes for dim, axes in zip(term, stored.split_axes, strict=True) if dim.loops}

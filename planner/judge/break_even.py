@@ -43,16 +43,21 @@ class RepricedProgram:
     @cached_property
     def moves(self) -> Counter[CountedMove]:
         values = self.program.values
-        moves = (done for done in self.program.instructions if isinstance(done, Reshard))
-        return Counter(
-            CountedMove(done.collective, values[done.operand].sharding, values[done.operand].type) for done in moves
-        )
+        counts: Counter[CountedMove] = Counter()
+        for done, trips in zip(self.program.instructions, self.program.trips, strict=True):
+            if isinstance(done, Reshard):
+                held = values[done.operand]
+                counts[CountedMove(done.collective, held.sharding, held.type)] += trips
+        return counts
 
     @classmethod
     def of(cls, name: str, program: Program, model: CostModel) -> RepricedProgram:
         values = program.values
-        runs = (done for done in program.instructions if isinstance(done, OpCall))
-        own = sum(model.op_ps(run.op, tuple(values[v].type for v in run.operands), run.option) for run in runs)
+        own = sum(
+            trips * model.op_ps(run.op, tuple(values[v].type for v in run.operands), run.option)
+            for run, trips in zip(program.instructions, program.trips, strict=True)
+            if isinstance(run, OpCall)
+        )
         return cls(name, program, own)
 
     def step_ps(self, model: CostModel) -> int:

@@ -3,13 +3,13 @@
     MFU = sum over element types of model FLOPs / peak FLOP/s of the type, / (step seconds * devices)
 
 Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", JMLR 2023, appendix B. As there, model FLOPs are
-those of the matrix products, convolutions and attention of one step of the unsharded graph, including the backward pass
-where the graph has one: ops that contract operands (`planner.choose.hardware.efficiency.work_class`), where a
-multiplication and an addition are two FLOPs. Work that a plan adds is not counted: recomputation, work that several
-devices repeat, padding of uneven shards. Elementwise ops, softmax outside attention, norms, lookups and optimizer
-updates are not counted either. The flops of each op are those of its row, exact for its sizes. PaLM estimates
-6 N + 12 L H Q T per token instead, and counts causal attention in full, of which a row that skips the masked half
-counts half.
+those of the matrix products, convolutions and attention of one step of the unsharded graph, of all its micro-batches,
+including the backward pass where the graph has one: ops that contract operands
+(`planner.choose.hardware.efficiency.work_class`), where a multiplication and an addition are two FLOPs. Work that a
+plan adds is not counted: recomputation, work that several devices repeat, padding of uneven shards. Elementwise ops,
+softmax outside attention, norms, lookups and optimizer updates are not counted either. The flops of each op are those
+of its row, exact for its sizes. PaLM estimates 6 N + 12 L H Q T per token instead, and counts causal attention in full,
+of which a row that skips the masked half counts half.
 
 The peak is the profile's `peak_flops` for the element type of the op's result, before any efficiency. A type without a
 figure has the rate of f32, as in the cost model. The step is that of the plan, collectives included.
@@ -35,7 +35,7 @@ def model_flops(graph: Graph) -> dict[str, float]:
         if op.recompute_of is None and work_class(op) is not None:
             operands = tuple(graph.types[value] for value in op.inputs)
             flops, _ = alone.op_work(op, operands, ((),) * len(op.rule.loops))
-            flops_by_dtype[op.results[0].dtype] += flops
+            flops_by_dtype[op.results[0].dtype] += flops * graph.count_runs(op)
     return dict(flops_by_dtype)
 
 

@@ -12,6 +12,9 @@ always run, so no schedule is longer than the sum of all times, and none is shor
 held from the start of its producer to the end of its last reader; the peak is counted on all devices, at each event.
 The simulation does not model that computing and sending slow each other down on a device.
 
+Of a step of several micro-batches one is simulated, and the update begins when it has ended: all micro-batches take as
+long, one after the other.
+
 The running time is O(n log n), plus O(n * devices) for the peak.
 """
 
@@ -26,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.ir.accounting import Accounting
-from planner.ir.program import Program, Reshard
+from planner.ir.program import Program, Reshard, is_accumulation
 
 Stream = Hashable
 Sizes = Mapping[str, NDArray[np.int64]]
@@ -85,6 +88,7 @@ class _Simulation:
 
     def __post_init__(self) -> None:
         listed = self.program.instructions
+        self.times = [time // trips for time, trips in zip(self.times, self.program.trips, strict=True)]
         self.starts, self.ends = [0] * len(listed), [0] * len(listed)
         self.computes = [place for place, stream in enumerate(self.streams) if stream == COMPUTE]
         self.begun = self.ended = 0
@@ -96,11 +100,21 @@ class _Simulation:
             for name in set(done.operands):
                 self.readers[name].append(place)
         self.left = {name: len(places) for name, places in self.readers.items()}
-        self.held = sum((self.sizes[name] for name, _ in self.program.arguments), np.zeros(1, np.int64))
+        self.sums = {name for done in listed if is_accumulation(done) for name in done.results}
+        first = (*(name for name, _ in self.program.arguments), *self.sums)
+        self.held = sum((self.sizes[name] for name in first), np.zeros(1, np.int64))
         self.peak = int(self.held.max())
         self.kept = {*(name for name, _ in self.program.arguments), *self.program.outputs}
         self.issues: dict[int, list[int]] = defaultdict(list)
+        self.unfinished = self.program.loop_end if self.program.graph.microbatches > 1 else 0
+        for place in self._update if self.unfinished else ():
+            self.needs[place] += 1
         self._issue()
+
+    @property
+    def _update(self) -> range:
+        """The instructions that run once in a step."""
+        return range(self.program.loop_end, len(self.program.instructions))
 
     def _issue(self) -> None:
         """Make collectives that grow memory wait for an earlier op, and queue instructions that wait for nothing."""
@@ -126,7 +140,9 @@ class _Simulation:
             self.now = self.running[0][0]
             while self.running and self.running[0][0] == self.now:
                 self._end(heapq.heappop(self.running)[1])
-        return Schedule(tuple(self.starts), tuple(self.ends), self.peak)
+        loop, others = max(self.ends[: self.program.loop_end], default=0), self.program.graph.microbatches - 1
+        starts, ends = (tuple(time + others * min(time, loop) for time in each) for each in (self.starts, self.ends))
+        return Schedule(starts, ends, self.peak)
 
     def _mark_ready(self, place: int) -> None:
         heapq.heappush(self.waiting[self.streams[place]], place)
@@ -153,7 +169,8 @@ class _Simulation:
         self.starts[place] = self.now
         heapq.heappush(self.running, (self.now + self.times[place], place))
         # Memory is taken at the start, before the operands are freed at the end: while it runs both are held.
-        self.held = self.held + sum(self.sizes[name] for name in self.program.instructions[place].results)
+        made = (name for name in self.program.instructions[place].results if name not in self.sums)
+        self.held = self.held + sum(self.sizes[name] for name in made)
         self.peak = max(self.peak, int(self.held.max()))
 
     def _end(self, place: int) -> None:
@@ -169,6 +186,10 @@ class _Simulation:
             self.left[name] -= 1
             if not self.left[name]:
                 self._release(name)
+        if place < self.program.loop_end and self.unfinished:
+            self.unfinished -= 1
+            for waiting in self._update if not self.unfinished else ():
+                self._operand_ready(waiting)
         if self.streams[place] == COMPUTE:
             self.ended += 1
             for issued in self.issues.pop(self.ended, ()):

@@ -2,10 +2,10 @@
 
 Time    n devices together do at least the unsharded work of each op, so one of them does an n-th of its flops and of
         the bytes it reads and writes; more work never takes less time (`planner.choose.hardware`), and every op is
-        launched. Collectives are not counted.
+        launched. Collectives are not counted. Ops before the update do this once for each micro-batch.
 Memory  n devices together hold at least one whole copy of each live value, so one of them holds an n-th of their bytes.
-        Live are all graph inputs and, without recomputation, the values that are computed and still read later; with
-        recomputation, only the operands and results of the current op.
+        Live are all graph inputs and accumulators and, without recomputation, the values that are computed and still
+        read later; with recomputation, only the operands and results of the current op.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Floor(NamedTuple):
 def min_step_s(graph: Graph, hardware: Hardware, devices: int) -> float:
     """Return a lower bound on the seconds of a step, with a margin for the cost model's rounding to picoseconds."""
     alone = CostModel(Mesh.parse("1"), hardware)
-    return sum(_min_op_s(graph, op, alone, devices=devices) for op in graph.ops) - len(graph.ops) * PICO
+    runs = [graph.count_runs(op) for op in graph.ops]
+    least = (count * _min_op_s(graph, op, alone, devices=devices) for count, op in zip(runs, graph.ops, strict=True))
+    return sum(least) - sum(runs) * PICO
 
 
 def _min_op_s(graph: Graph, op: Op, alone: CostModel, *, devices: int) -> float:
@@ -57,10 +59,14 @@ def _live_bytes(graph: Graph, recompute: bool) -> Iterator[int]:
     last = {
         value: max(len(graph.ops) if r.op is None else r.op for r in who) for value, who in find_readers(graph).items()
     }
-    live: dict[str, int] = {}
+    sums = {value: graph.types[value].bytes for op in graph.ops if op.accumulates for value in op.values}
+    live = dict(sums)
     for position, op in enumerate(graph.ops):
         live |= dict(zip(op.values, (kind.bytes for kind in op.results), strict=True))
-        around = {value: graph.types[value].bytes for value in {*op.inputs, *op.values} - outside}
+        around = {
+            value: graph.types[value].bytes
+            for value in {*op.inputs, *op.values, *(sums.keys() & live.keys())} - outside
+        }
         yield inputs + sum((around if recompute else live).values())
         for value in {*op.inputs, *op.values} & live.keys():
             if last.get(value, position) <= position:

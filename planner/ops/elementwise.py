@@ -163,6 +163,7 @@ def _where(local: OpContext, condition: Array, x: Array, y: Array) -> Array:
 
 OP_DEFS = (
     _unary("identity", lambda local, x: x, 0, modifiers="; linear 0"),
+    _unary("accumulate", lambda local, x: x.copy(), modifiers="; linear 0"),
     _unary("negate", _apply("negative"), modifiers="; linear 0"),
     _unary("abs", _apply("abs")),
     _unary("square", _apply("square")),

@@ -13,6 +13,7 @@ from planner.ir.graph import Graph
 from planner.judge.analysis import Analysis
 from planner.judge.mfu import model_flops, utilisation
 from planner.notebook import HtmlTable, notebook_html
+from planner.rewrite.accumulate import MAX_MICROBATCHES
 from planner.run.validate import Verdict
 from planner.units import format_bytes, format_share, format_time
 
@@ -30,6 +31,8 @@ class Request:
     deterministic       whether the same request always returns the same plan
     recompute           "none", or "auto": values of the forward pass may be recomputed for the backward pass
     objective           least "time" of a step, "bytes" received or "memory" held; among equals, the fastest found
+    microbatches        how often forward and backward passes run before the update (`planner.rewrite.accumulate`)
+    global_batch        sequences of a step, which say how many micro-batches of the graph's own batch there are
     """
 
     memory_limit_bytes: int | None = None
@@ -39,6 +42,8 @@ class Request:
     seed: int = 0
     recompute: RecomputeMode = "none"
     objective: ObjectiveName = "time"
+    microbatches: int = 1
+    global_batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -47,6 +52,11 @@ class Request:
             raise InvalidRequest("gap", got=self.gap, wanted="0 or more, below 1")
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
             raise InvalidRequest("time limit", got=self.time_limit_s, wanted="seconds above 0")
+        if self.microbatches != 1 and self.global_batch is not None:
+            got = f"{self.microbatches} micro-batches and a global batch of {self.global_batch}"
+            raise InvalidRequest("micro-batches", got=got, wanted="one of the two")
+        if not 1 <= self.microbatches <= MAX_MICROBATCHES:
+            raise InvalidRequest("micro-batches", got=self.microbatches, wanted=f"1 to {MAX_MICROBATCHES}")
         for name, known in (("objective", ObjectiveName), ("recompute", RecomputeMode)):
             if getattr(self, name) not in get_args(known):
                 raise InvalidRequest(name, got=getattr(self, name), wanted=f"one of {', '.join(get_args(known))}")
@@ -141,7 +151,7 @@ def _html(plan: Plan) -> str:
         return notebook_html(title, f"No plan within {format_bytes(plan.limit_bytes)} per device: {proven.reason}")
     numbers = plan.analysis
     own = BaselineFigures("this plan", numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits=True)
-    mfu = utilisation(model_flops(plan.graph), hardware, mesh.devices, step_s=own.step_s)
+    mfu = utilisation(model_flops(numbers.program.graph), hardware, mesh.devices, step_s=own.step_s)
     lead = (
         f"step {format_time(own.step_s)}, gap {format_share(proven.gap)}, model FLOPs utilisation {format_share(mfu)}; "
         f"peak memory {format_bytes(own.peak_bytes)} of {format_bytes(plan.limit_bytes)} per device"

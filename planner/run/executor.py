@@ -7,17 +7,18 @@ the elements that cross between devices and the bytes alive on each, at the decl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import RunFailed
 from planner.ir.collectives import Collective
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh, MeshAxis
-from planner.ir.program import Instruction, OpCall, Program, Reshard
+from planner.ir.program import Instruction, OpCall, Program, Reshard, is_accumulation
 from planner.ir.redistribution import plan_transfers
 from planner.ir.sharding import Reduction, Sharding, held_bounds, shard_bounds
 from planner.run.backend import round_to_dtype
@@ -29,6 +30,8 @@ from planner.run.transport import LocalTransport, Transport
 from planner.run.undef import poison_value
 
 Array = Any
+LaterData = Sequence[Mapping[str, Array]]
+"""The data of each micro-batch of a step after the first: whole arrays by input."""
 Progress = Callable[[int, int], None]
 NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
 """The neutral element of every reduction for which a second copy of a term would change the result."""
@@ -51,15 +54,29 @@ class Execution:
     measured_peaks: list[tuple[int, int] | None]
 
 
-def run_whole(graph: Graph, arrays: Mapping[str, Array], xp: Any, *, precision: str) -> dict[str, Array]:
-    """Compute every value of the graph unsharded."""
-    values = dict(arrays)
-    for op in graph.ops:
-        done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)
-        results = run_op(
-            done, SINGLE_DEVICE, 0, operands=[values[name] for name in op.inputs], xp=xp, precision=precision
-        )
-        values.update(zip(op.values, results, strict=True))
+def run_whole(
+    graph: Graph, arrays: Mapping[str, Array], xp: Any, *, precision: str, later: LaterData = ()
+) -> dict[str, Array]:
+    """Compute every value of the graph unsharded; `later` are the data of the micro-batches after the first.
+
+    What a micro-batch computes is that of the last one, and of an accumulator the sum over all.
+    """
+    values: dict[str, Array] = {}
+    for number, data in enumerate((arrays, *later)):
+        values |= data
+        for op in graph.ops:
+            if op.phase == "update" and number < len(later):
+                continue
+            done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)
+            operands = [values[name] for name in op.inputs]
+            results = run_op(done, SINGLE_DEVICE, 0, operands=operands, xp=xp, precision=precision)
+            if op.accumulates and number:
+                before = zip(op.values, op.results, results, strict=True)
+                results = tuple(
+                    round_to_dtype(xp, values[name] + more, kind.dtype, precision=precision)
+                    for name, kind, more in before
+                )
+            values.update(zip(op.values, results, strict=True))
     return values
 
 
@@ -71,28 +88,45 @@ def run_program(
     precision: str,
     on_progress: Progress | None = None,
     fabric: Transport | None = None,
+    later: LaterData = (),
 ) -> Execution:
     """Run a program on the devices here (without a transport: all of them).
 
-    `arrays` are the whole inputs; each device is given its shard of them.
+    `arrays` are the whole inputs, and `later` the data of the micro-batches after the first; each device is given its
+    shard of them.
     """
-    executor = Executor(program, arrays, xp, precision, fabric or LocalTransport(program.mesh.devices))
-    for place, done in enumerate(program.instructions):
-        executor.execute(place, done)
+    transport = fabric or LocalTransport(program.mesh.devices)
+    executor = Executor(program, arrays, xp, precision, transport, later=later)
+    for count, place in enumerate(executor.visit_instructions(), 1):
+        done = program.instructions[place]
         executor.end_instruction(place, (*done.operands, *done.results))
         if on_progress:
-            on_progress(place + 1, len(program.instructions))
+            on_progress(count, sum(program.trips))
     outputs = [[held[name] for name in program.outputs] for held in executor.held.values()]
     measured_peaks = [each.measured_peak for each in executor.homes.values()]
     return Execution(outputs, executor.received, executor.peak, executor.seconds(), measured_peaks)
 
 
 class Executor:
-    """The devices here during a run: the values they hold by name, the bytes they have received, and their peak."""
+    """The devices here during a run: the values they hold by name, the bytes they have received, and their peak.
+
+    `microbatch` is the number of the current one.
+    """
 
     def __init__(
-        self, program: Program, arrays: Mapping[str, Array], xp: Any, precision: str, fabric: Transport
+        self,
+        program: Program,
+        arrays: Mapping[str, Array],
+        xp: Any,
+        precision: str,
+        fabric: Transport,
+        *,
+        later: LaterData = (),
     ) -> None:
+        if len(later) + 1 != program.graph.microbatches:
+            got, wanted = len(later) + 1, program.graph.microbatches
+            raise RunFailed("data of micro-batches", got=got, wanted=wanted)
+        self.later, self.microbatch = later, 0
         devices = program.mesh.devices
         self.program, self.xp, self.precision, self.fabric = program, xp, precision, fabric
         self.held: dict[int, dict[str, Array]] = {device: {} for device in fabric.here}
@@ -102,6 +136,26 @@ class Executor:
         self.received = np.zeros((len(program.instructions), devices), np.int64)
         for name, _ in program.arguments:
             self._load_shards(name, arrays[name])
+
+    def visit_instructions(self) -> Iterator[int]:
+        """Run the instructions in order, those of a micro-batch once for each, and yield the place of each."""
+        program = self.program
+        for self.microbatch in range(program.graph.microbatches):
+            if self.microbatch:
+                self._begin_microbatch()
+            is_last = self.microbatch + 1 == program.graph.microbatches
+            for place in range(len(program.instructions) if is_last else program.loop_end):
+                self.execute(place, program.instructions[place])
+                yield place
+
+    def _begin_microbatch(self) -> None:
+        """Drop what the micro-batch before made, except for what accumulates, and load the next data."""
+        data = self.program.graph.data
+        made = {name for done in self.program.instructions if not is_accumulation(done) for name in done.results}
+        for name in (made | data) & next(iter(self.held.values())).keys():
+            self._drop(name)
+        for name in sorted(data):
+            self._load_shards(name, self.later[self.microbatch - 1][name])
 
     def execute(self, place: int, done: Instruction) -> None:
         """Run an instruction. Its operands and results are held until `end_instruction`."""
@@ -129,7 +183,7 @@ class Executor:
         if done.collective.is_exchange:
             shards = {device: held[done.operand] for device, held in self.held.items()}
             received = self._exchange(done.collective, source.sharding, shards, name=done.result)
-            self.received[place] = np.array(received) * source.type.itemsize
+            self.received[place] += np.array(received) * source.type.itemsize
             return
         held, wanted = shard_bounds(source.sharding, shape, mesh), shard_bounds(target.sharding, shape, mesh)
         for group in mesh.groups(done.collective.axes):
@@ -147,7 +201,7 @@ class Executor:
                 wanted=wanted[group],
                 wire=wire,
             )
-            self.received[place, group] = np.array(received) * source.type.itemsize
+            self.received[place, group] += np.array(received) * source.type.itemsize
             for device, result in zip(here, results, strict=True):
                 self._store(
                     done.result, device, round_to_dtype(self.xp, result, source.type.dtype, precision=self.precision)
@@ -182,7 +236,11 @@ class Executor:
                     done, self.program.mesh, device, operands=operands, xp=self.xp, precision=self.precision
                 )
             for name, array in zip(done.results, results, strict=True):
-                self._store(name, device, array, beside=operands)
+                if done.op.accumulates and self.microbatch:
+                    dtype = self.program.values[name].type.dtype
+                    held[name][...] = round_to_dtype(self.xp, held[name] + array, dtype, precision=self.precision)
+                else:
+                    self._store(name, device, array, beside=operands)
 
     def end_instruction(self, place: int, names: tuple[str, ...]) -> None:
         """Update the peak while operands and results are alive, then drop what nobody reads again."""
@@ -191,10 +249,13 @@ class Executor:
             each.end_instruction()
         for name in dict.fromkeys(names):
             if self.program.last_use[name] == place:
-                for device, held in self.held.items():
-                    array = held.pop(name)
-                    self.homes[device].remove_live(array)
-                    self.alive[device] -= self._bytes(name, array)
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        for device, held in self.held.items():
+            array = held.pop(name)
+            self.homes[device].remove_live(array)
+            self.alive[device] -= self._bytes(name, array)
 
     def _store(self, name: str, device: int, array: Array, *, beside: list[Array] | None = None) -> None:
         array = self.homes[device].adopt(array, beside)

@@ -1,9 +1,10 @@
 """Finds where a run begins to differ: the first instruction, device and index, and the shards that were read for it.
 
-The program runs once more on logical devices. After every instruction its results are compared with their parts of the
-graph run whole, terms combined. The reported shards are those of all devices that take part in the number: of the
-terms combined in it, and of the members of a collective. Where all values agree, the report names the first count that
-is not as predicted, or the first wrong output of the run itself, in which case the backend alone is at fault.
+The program runs once more on logical devices. After every instruction of the last micro-batch its results are compared
+with their parts of the graph run whole, terms combined. The reported shards are those of all devices that take part in
+the number: of the terms combined in it, and of the members of a collective. Where all values agree, the report names
+the first count that is not as predicted, or the first wrong output of the run itself, in which case the backend alone
+is at fault.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from planner.ir.program import Instruction, OpCall, Program, Reshard
 from planner.ir.sharding import Axes
 from planner.run.backend import to_host
 from planner.run.compare import find_differences
-from planner.run.executor import Execution, Executor
+from planner.run.executor import Execution, Executor, LaterData
 from planner.run.transport import LocalTransport
 
 Array = Any
@@ -70,15 +71,18 @@ def find_first_difference(
     xp: Any,
     precision: str,
     tolerance: float,
+    later: LaterData = (),
 ) -> Difference | None:
     """Return the first wrong value of a run on logical devices; None where every value is right."""
     # Always on logical devices: an MPI run would have to gather every value.
-    executor = Executor(program, arrays, xp, precision, LocalTransport(program.mesh.devices))
+    executor = Executor(program, arrays, xp, precision, LocalTransport(program.mesh.devices), later=later)
     graph_value = {name: name for name, _ in program.arguments}
-    for place, done in enumerate(program.instructions):
-        executor.execute(place, done)
+    for place in executor.visit_instructions():
+        done = program.instructions[place]
         graph_value |= _graph_values(done, graph_value)
-        for name in done.results:
+        # The whole graph's values are those of the last micro-batch, and sums over all.
+        compared = done.results if executor.microbatch + 1 == program.graph.microbatches else ()
+        for name in compared:
             shards = [held[name] for held in executor.held.values()]
             for error, device, pair in find_differences(program, name, whole[graph_value[name]], shards=shards, xp=xp):
                 if error > tolerance:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from planner.ir.dtypes import is_float, is_integer
-from planner.ir.graph import Graph
+from planner.ir.graph import Graph, Input
 from planner.ops import indexed_loops
 from planner.run.backend import round_to_dtype, run_dtype
 
@@ -33,10 +34,21 @@ WIDTH = math.sqrt(3) / 2
 
 def random_inputs(graph: Graph, xp: Any, precision: str, *, seed: int) -> dict[str, Array]:
     """Return whole arrays for every graph input, the same for every backend."""
+    return _draw_inputs(graph, graph.inputs, xp, precision=precision, seed=str(seed))
+
+
+def random_later_data(graph: Graph, xp: Any, precision: str, *, seed: int) -> list[dict[str, Array]]:
+    """Return whole arrays for the data of every micro-batch after the first."""
+    data = [entry for entry in graph.inputs if entry.id in graph.data]
+    numbers = range(1, graph.microbatches)
+    return [_draw_inputs(graph, data, xp, precision=precision, seed=f"{seed} {number}") for number in numbers]
+
+
+def _draw_inputs(graph: Graph, drawn: Iterable[Input], xp: Any, *, precision: str, seed: str) -> dict[str, Array]:
     tables = [op.rule.sizes[loop] for op in graph.ops for loop in indexed_loops(op).values()]
     highest = min(tables, default=8)
     arrays = {}
-    for entry in graph.inputs:
+    for entry in drawn:
         shape, dtype = entry.type.shape, entry.type.dtype
         digest = hashlib.sha256(f"{seed} {entry.id}".encode()).digest()
         bits = splitmix64(xp, int.from_bytes(digest[:8], "little"), math.prod(shape)).reshape(shape)

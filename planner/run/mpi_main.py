@@ -17,7 +17,7 @@ import numpy as np
 from planner.errors import RunFailed, ShardplanError
 from planner.run.backend import array_module, to_host
 from planner.run.executor import Execution, run_program
-from planner.run.inputs import random_inputs
+from planner.run.inputs import random_inputs, random_later_data
 from planner.run.mpi import MpiTransport, RankTask, world_communicator
 from planner.run.nccl import NcclTransport
 
@@ -51,8 +51,9 @@ def _run_rank(communicator: Any, task: RankTask, done_file: Path) -> None:
     xp: Any = np if task.backend == "mpi" else array_module("cupy")
     fabric = MpiTransport(communicator) if task.backend == "mpi" else NcclTransport(communicator, xp)
     arrays = random_inputs(task.program.graph, xp, task.precision, seed=task.seed)
+    later = random_later_data(task.program.graph, xp, task.precision, seed=task.seed)
     with np.errstate(all="ignore"):
-        mine = run_program(task.program, arrays, xp, precision=task.precision, fabric=fabric)
+        mine = run_program(task.program, arrays, xp, precision=task.precision, fabric=fabric, later=later)
     outputs = [[to_host(xp, array) for array in held] for held in mine.outputs]
     gathered = communicator.gather(replace(mine, outputs=outputs))
     if gathered is not None:

@@ -4,8 +4,8 @@ Dims and loops that must stay equal form classes (a loop indexes a dim; a compou
 product or sum of its loops' classes). Every class without a definition gets a small multiple of what the mesh axes
 that ever split it need, uneven where it was uneven; defined classes follow. Where two definitions of one class
 disagree, the classes concerned keep their size. Where an instruction does not fit the chosen sizes, larger ones are
-tried, and finally the program stays as it is. What windows read shrinks with them, or keeps its size where its halos
-would change.
+tried, and finally the program stays as it is. Of many micro-batches a few are left. What windows read shrinks with
+them, or keeps its size where its halos would change.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from planner.run.shrink_sizes import SizeClasses, SizeVariable
 ATTEMPTS = 6
 FEW_DEVICES = 64
 """Devices of a mesh that was too large to run."""
+FEW_MICROBATCHES = 3
+"""Micro-batches of a step: a first, one in the middle, and the last."""
 
 
 def shrink(program: Program) -> Program:
@@ -63,7 +65,8 @@ def _resize_program(program: Program, sizes: Mapping[SizeVariable, int]) -> Prog
     types = {value: TensorType(_resize_shape(value, kind, sizes), kind.dtype) for value, kind in graph.types.items()}
     ops = {op.id: _resize_op(op, types, sizes) for op in graph.ops}
     inputs = tuple(Input(i.id, i.kind, i.name, types[i.id]) for i in graph.inputs)
-    small = Graph(graph.name, inputs, tuple(ops.values()), graph.outputs)
+    microbatches = min(graph.microbatches, FEW_MICROBATCHES)
+    small = Graph(graph.name, inputs, tuple(ops.values()), graph.outputs, microbatches=microbatches)
     instructions = tuple(
         replace(done, op=ops[done.op.id]) if isinstance(done, OpCall) else done for done in program.instructions
     )

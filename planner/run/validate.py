@@ -1,5 +1,7 @@
 """Validation of a program: run on every logical device it must equal the graph run whole, and counts must agree.
 
+A step of several micro-batches runs all of them, each on its own data, and equals the graph that does so whole.
+
 What the program recomputes is computed once when the graph runs whole (`planner.ir.rematerialization`).
 
 Inputs come from a seed (`planner.run.inputs`); every shard of every output is compared with its part of the whole
@@ -29,7 +31,7 @@ from planner.run.backend import BACKENDS, HALF, PRECISIONS, ROUNDED, array_modul
 from planner.run.compare import measure_output_error
 from planner.run.executor import Execution, Progress, run_program, run_whole
 from planner.run.first_difference import Difference, find_first_difference, find_first_miscount, find_first_output
-from planner.run.inputs import random_inputs
+from planner.run.inputs import random_inputs, random_later_data
 from planner.run.memory_check import check_memory
 from planner.run.mpi import check_mpi, run_over_mpi
 from planner.run.nccl import check_gpus
@@ -151,17 +153,20 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
     xp = np if verdict.backend in OVER_MPI else array_module(verdict.backend)
     check_memory(program, xp, precision)
     arrays = random_inputs(program.graph, xp, precision, seed=verdict.seed)
+    later = random_later_data(program.graph, xp, precision, seed=verdict.seed)
     with np.errstate(all="ignore"):  # what is not finite must be so on both sides
-        whole = run_whole(drop_all_clones(program.graph), arrays, xp, precision=precision)
+        whole = run_whole(drop_all_clones(program.graph), arrays, xp, precision=precision, later=later)
         if verdict.backend in OVER_MPI:
             done = run_over_mpi(program, precision, verdict.seed, backend=verdict.backend)
         else:
-            done = run_program(program, arrays, xp, precision=precision, on_progress=on_progress)
+            done = run_program(program, arrays, xp, precision=precision, on_progress=on_progress, later=later)
         error = _largest_error(program, whole, done, xp=xp)
         # Where the numbers differ too, the place where they begin to says more than a count.
         difference = find_first_miscount(program, done)
         if error > tolerance:
-            began = find_first_difference(program, arrays, whole, xp=xp, precision=precision, tolerance=tolerance)
+            began = find_first_difference(
+                program, arrays, whole, xp=xp, precision=precision, tolerance=tolerance, later=later
+            )
             difference = began or difference or find_first_output(program, whole, done, xp=xp, tolerance=tolerance)
     compared = replace(
         verdict,

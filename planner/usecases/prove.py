@@ -16,11 +16,11 @@ import solvers
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.rematerialization import find_recomputable_ops
-from planner.documents.graphs import load_graph, load_mesh
+from planner.documents.graphs import load_mesh
 from planner.documents.hardware import load_planned_hardware
 from planner.documents.plan_sections import NothingDocument
 from planner.documents.plans import parse_plan
-from planner.documents.programs import load_program
+from planner.documents.programs import load_program, load_step
 from planner.documents.proof_sections import ProofDocument
 from planner.documents.schemas import PlanDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
@@ -107,8 +107,7 @@ def _require(where: str, got: object, wanted: object) -> None:
 
 def _rebuild(plan: PlanDocument) -> Formulation:
     """Formulate the choice problem of a plan again."""
-    mesh = load_mesh(plan.mesh)
-    graph = load_graph(plan.graph.document, mesh)
+    mesh, graph = load_mesh(plan.mesh), load_step(plan)
     late = find_recomputable_ops(graph) if plan.request.recompute == "auto" else {}
     return formulate(graph, CostModel(mesh, load_planned_hardware(plan)), plan.request.memory_limit_bytes, late=late)
 

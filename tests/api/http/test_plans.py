@@ -23,7 +23,10 @@ from api.http.plan_intake import RecentRequests
 from api.jobs.database import Database
 from api.jobs.tables import plans
 from api.settings import Limits
+from planner.documents.graphs import dump_graph
+from planner.ir.mesh import Mesh
 from tests.testing.command_line import shardplan
+from tests.testing.micro_steps import two_layers
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, ask, borne, chain, children_of, ended, gone, named, planned, serving
 from tests.testing.small_documents import GRAPH, MESH, pin, pins, typed, written
@@ -77,6 +80,15 @@ def test_another_request_has_another_plan_id(client: httpx2.Client) -> None:
 def test_pins_are_met(client: httpx2.Client) -> None:
     plan = planned(client, pins=pins(pin("b", [["tp"], []])))
     assert client.get(f"/v1/plans/{plan}/document").json()["shardings"]["b"]["split_axes"] == [["tp"], []]
+
+
+@pytest.mark.parametrize("request_of", [{"microbatches": 2}, {"global_batch": 8}])
+def test_a_step_of_several_micro_batches_is_planned(client: httpx2.Client, request_of: dict[str, int]) -> None:
+    plan = planned(client, dump_graph(two_layers(4), Mesh.parse("2")), request=request_of)
+    document = client.get(f"/v1/plans/{plan}/document").json()
+    assert document["cost"]["microbatches"] == 2
+    refused = ask(client, request={"microbatches": 2})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/request")
 
 
 @pytest.mark.parametrize("objective", ["bytes", "memory"])

@@ -1,0 +1,48 @@
+"""A training step of two layers, written by hand, whose gradients are sums over the sequences of its batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from planner.ir.graph import Graph
+from tests.testing.op_graph_builder import Sketch
+
+WIDTH, OUT = 8, 6
+
+
+class PhasedSketch(Sketch):
+    """A sketch whose ops have the current phase."""
+
+    phase = "forward"
+
+    def op(self, op: str, operands: list[str], *results: Any, **attrs: Any) -> str:
+        name = super().op(op, operands, *results, **attrs)
+        self.ops[-1] = replace(self.ops[-1], phase=self.phase)
+        return name
+
+
+def two_layers(batch: int = 4) -> Graph:
+    """Return a step of sgd on the loss sum((exp(x v) w)^2); it returns the result, and the next v and w.
+
+    The update reads a forward value that does not depend on data, -w, and so does the forward pass.
+    """
+    s = PhasedSketch()
+    x = s.input(batch, WIDTH)
+    v, w = (s.input(*shape, kind="parameter") for shape in ((WIDTH, WIDTH), (WIDTH, OUT)))
+    decay = s.op("negate", [w], (WIDTH, OUT))
+    a = s.op("exp", [s.op("matmul", [x, v], (batch, WIDTH))], (batch, WIDTH))
+    y = s.op("matmul", [a, w], (batch, OUT))
+    s.phase = "backward"
+    dy = s.op("multiply", [y], (batch, OUT), scalar=2)
+    dw = s.op("matmul", [s.op("transpose", [a], (WIDTH, batch), permutation=[1, 0]), dy], (WIDTH, OUT))
+    wt = s.op("transpose", [w], (OUT, WIDTH), permutation=[1, 0])
+    da = s.op("multiply", [s.op("matmul", [dy, wt], (batch, WIDTH)), a], (batch, WIDTH))
+    dv = s.op("matmul", [s.op("transpose", [x], (WIDTH, batch), permutation=[1, 0]), da], (WIDTH, WIDTH))
+    s.phase = "update"
+    next_v = s.op("subtract", [v, s.op("multiply", [dv], (WIDTH, WIDTH), scalar=1e-3)], (WIDTH, WIDTH))
+    step = s.op("add", [dw, s.op("multiply", [decay, dw], (WIDTH, OUT))], (WIDTH, OUT))
+    next_w = s.op("subtract", [w, s.op("multiply", [step], (WIDTH, OUT), scalar=1e-3)], (WIDTH, OUT))
+    follows = {v: next_v, w: next_w}
+    graph = s.graph(y, next_v, next_w)
+    return replace(graph, inputs=tuple(replace(entry, next=follows.get(entry.id)) for entry in graph.inputs))
