@@ -234,9 +234,9 @@ def _check_annotations(graph: Graph) -> None:
     required: dict[tuple[str, str | None, int | None], Annotation] = {}
     for one in graph.annotations:
         _check_value(one.value, graph.types, "annotations")
-        rank, lists = len(graph.types[one.value].shape), len(one.sharding.split_axes)
-        if lists > rank:
-            raise InvalidSharding("more lists than dims", where=one.where, got=lists, wanted=f"at most {rank} (the rank)")
+        if (lists := len(one.sharding.split_axes)) > (rank := len(graph.types[one.value].shape)):
+            wanted = f"at most {rank} (the rank)"
+            raise InvalidSharding("more lists than dims", where=one.where, got=lists, wanted=wanted)
         for operand in _operands(one, reads):
             other = required.setdefault((one.value, one.user, operand), one) if one.required else one
             if other.sharding != one.sharding:
