@@ -201,7 +201,7 @@ def main() -> None:
     known = _read()
     tasks = _choose(args, families, known)
     known = known if partial else {}
-    import_model("convnext", "adamw")  # loads what every child process then has
+    import_model("lstm", "adamw")  # loads what every child process then has
     for (name, step), outcome in measure(tasks, args.processes):
         print(name, step, *outcome, flush=True)
         known[name, step] = outcome

@@ -165,6 +165,6 @@ MODULES: dict[str, Callable[[bool], Example]] = {
     "diffusion u-net": _builder(lambda: UNet(time=True), (2, 3, 16, 16), (2,)),
     "recommender": _builder(Recommender, (4, 8), (4, 3, 5, int)),
     "selective scan": _builder(Scan, (2, 8, 16)),
-    "encoder-decoder": _builder(Translator, (2, 8, int), (2, 6, int)),
-    "convnext": _builder(ConvNeXtBlock, (2, 3, 32, 32)),
+    "transformer": _builder(Translator, (2, 8, int), (2, 6, int)),
+    "convnext block": _builder(ConvNeXtBlock, (2, 3, 32, 32)),
 }

@@ -31,6 +31,9 @@ ATTENTION = "shardplan"
 IMAGE_SIZE = 224
 """Pixels a side, for models whose configuration has no size: that of most image classifiers."""
 
+IMAGE_CHANNELS = 3
+"""Red, green and blue, for models whose configuration has no number of channels."""
+
 FLOATS = ("f32", "bf16", "f16", "f64")
 
 Example = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
@@ -115,9 +118,9 @@ def _load_published(kind: str, batch: int, seq: int | None, *, options: CaptureO
     module = _build_model(kind, options)
     if "input_ids" in inspect.signature(module.forward).parameters:
         inputs = _text_example(kind, module, batch, seq=seq)
-        labelled = list(inputs["input_ids"].shape)
     else:
-        inputs, labelled = _image_example(getattr(module.config, "vision_config", module.config), batch), [batch]
+        inputs = _image_example(getattr(module.config, "vision_config", module.config), batch)
+    labelled = [batch] if _is_classifier(module) else list(inputs["input_ids"].shape)
     if not train:
         return module, (), inputs
     return ModuleWithLoss(module, _cross_entropy), (), {"labels": torch.zeros(labelled, dtype=torch.int64), **inputs}
@@ -131,14 +134,15 @@ def _image_example(config: Any, batch: int) -> dict[str, Any]:
     """Return images of the size in the configuration, or of IMAGE_SIZE for models that take any."""
     size = getattr(config, "image_size", IMAGE_SIZE)
     sides = (size, size) if isinstance(size, int) else tuple(size)
-    return {"pixel_values": torch.zeros(batch, config.num_channels, *sides, dtype=config.dtype)}
+    channels = getattr(config, "num_channels", IMAGE_CHANNELS)
+    return {"pixel_values": torch.zeros(batch, channels, *sides, dtype=config.dtype)}
 
 
 def _text_example(kind: str, module: Any, batch: int, *, seq: int | None) -> dict[str, Any]:
     if seq is None:
         raise InvalidRequest("seq", where=kind, got="none", wanted="a number of tokens")
     limit = getattr(module.config, "max_position_embeddings", None)
-    if isinstance(limit, int) and seq > limit:
+    if isinstance(limit, int) and 0 < limit < seq:  # -1: any number
         raise InvalidRequest("seq", where=kind, got=seq, wanted=f"at most {limit} positions")
     accepted = inspect.signature(module.forward).parameters
     names = ["input_ids"] + ["decoder_input_ids"] * module.config.is_encoder_decoder
@@ -173,6 +177,13 @@ def _model_class(kind: str) -> Any:
     return classes[0][0] if isinstance(classes[0], tuple) else classes[0]
 
 
+def _is_classifier(module: Any) -> bool:
+    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+
+    heads = MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING.get(type(module.config), ())
+    return isinstance(module, heads)
+
+
 def _build_model(kind: str, options: CaptureOptions) -> Any:
     """Return the model with initialized weights, which have no storage on the meta device."""
     from transformers import CONFIG_MAPPING
@@ -188,13 +199,24 @@ def _build_model(kind: str, options: CaptureOptions) -> Any:
         config, dtype = CONFIG_MAPPING[kind](**overrides), DTYPES[options.dtype]
         if options.layers is not None and hasattr(config, "num_decoder_layers"):
             config.num_decoder_layers = options.layers
+        config = _own_config(model, config)
         # A model with attention code of its own gets its own masks: it would read our None as "every key is visible".
         if model._supports_sdpa:
             with suppress(KeyError):  # raised by models that have a class for each implementation
-                return model._from_config(config, attn_implementation=ATTENTION, dtype=dtype)
-        return model._from_config(config, attn_implementation="eager", dtype=dtype)
+                return model._from_config(config, attn_implementation=ATTENTION, dtype=dtype).to("meta")
+        return model._from_config(config, attn_implementation="eager", dtype=dtype).to("meta")
     except Exception as refused:  # the checks of configurations raise what they like
         raise InvalidRequest("model cannot be built", where=kind, got=_format_failure(refused)) from refused
+
+
+def _own_config(model: Any, config: Any) -> Any:
+    """Return the part of a configuration that is the model's, such as that of its text, without a cache of keys."""
+    parts = {name: getattr(config, name) for name in config.sub_configs}
+    own = next((part for name, part in parts.items() if config.sub_configs[name] is model.config_class), config)
+    for each in (config, *parts.values()):
+        if hasattr(each, "use_cache"):
+            each.use_cache = False
+    return own
 
 
 def _register_attention() -> None:
