@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from benchmarks.record import RESULTS, write
 from benchmarks.transformers_models import import_type, is_not_exportable, list_types
 from planner.documents.graphs import load_graph
-from planner.documents.schemas import GraphDocument
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import ShardplanError
 from planner.frontends.torch import build_module_document
 from planner.frontends.uncovered_ops import UnknownOpWarning
@@ -67,7 +67,7 @@ def classify(build: Callable[[], dict[str, Any]]) -> Outcome:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
-            load_graph(GraphDocument.model_validate(build()), Mesh.parse("2"))
+            load_graph(validate_document(GraphDocument, build(), "document"), Mesh.parse("2"))
         except ShardplanError as refusal:
             return "not exportable" if is_not_exportable(str(refusal)) else "refused", str(refusal)[:400]
         except Exception as failure:  # noqa: BLE001 - any other error is a defect, and counted

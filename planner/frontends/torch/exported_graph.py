@@ -94,15 +94,28 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     if any(node.target in BEFORE_GRADIENT or _writes_in_place(node) for node in program.graph.nodes):
         _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
-            program = program.run_decompositions(dict(BEFORE_GRADIENT))
+            program = _write_smaller_calls(program, name)
     written = [s.target for s in program.graph_signature.output_specs if s.kind not in (*_RESULTS, _WRITTEN)]
     if written:
         raise InvalidGraph("the forward pass writes to its inputs", where=name, got=written, wanted="no writes")
     return program
 
 
+def _write_smaller_calls(program: ExportedProgram, name: str) -> ExportedProgram:
+    """Trace a program again without in-place calls. Raises InvalidGraph where torch cannot."""
+    try:
+        return program.run_decompositions(dict(BEFORE_GRADIENT))
+    except Exception as failure:  # torch runs the model's calls, and may raise anything
+        got = f"{type(failure).__name__}: {failure}".splitlines()[0]
+        wanted = "calls that torch can trace twice"
+        raise InvalidGraph("torch.export cannot trace the model", where=name, got=got, wanted=wanted) from failure
+
+
 def _drop_assertions(graph: Graph) -> None:
     """Erase in place the calls that check data, and what only they read."""
+    for node in graph.nodes:  # torch.export leaves some readers out
+        for source in node.all_input_nodes:
+            source.users.setdefault(node)
     for node in reversed(graph.nodes):
         checks = node.op == "call_function" and not node.users and not isinstance(node.target, HigherOrderOperator)
         if checks and not _writes_in_place(node):

@@ -41,21 +41,21 @@ class TorchTranslation:
     @property
     def outputs(self) -> list[DocumentValue]:
         """The values of the captured graph's results."""
-        return [self._values[made] for made in self._captured.results if made in self._values]
+        return [self._values[made] for made in self._captured.results if self._values.get(made) is not None]
 
     @property
     def gradients(self) -> dict[str, DocumentValue]:
-        """The gradients by the ids of their parameters."""
+        """The gradients by the ids of their parameters; those without elements have none."""
         found = self._captured.gradients.items()
-        return {parameter: self._values[made] for parameter, made in found if made in self._values}
+        return {parameter: self._values[made] for parameter, made in found if self._values.get(made) is not None}
 
     def next_values(self) -> dict[str, DocumentValue]:
         """Return what takes the place of each written buffer, each a value of its own that is no other output."""
         other = {*self.builder.inputs, *(value.id for value in self.outputs)}
         values = {}
         for name, made in self._captured.next_values.items():
-            if made in self._values:
-                value = self._values[made]
+            value = self._values.get(made)
+            if value is not None:
                 values[name] = self.builder.emit("identity", [value]) if value.id in other else value
                 other.add(value.id)
         return values
@@ -82,10 +82,14 @@ class TorchTranslation:
             raise InvalidGraph(f"{node.target} cannot be translated", where=where, got=got, wanted=wanted) from failure
 
     def _input(self, node: FxNode) -> DocumentValue | None:
-        """Add an input; a constant with one known element becomes a `full`, and an argument that is no tensor None."""
-        if not isinstance(node.meta.get("val"), torch.Tensor):
+        """Add an input; a constant with one known element becomes a `full`.
+
+        None stands for an argument that is no tensor, and for one without elements.
+        """
+        given = node.meta.get("val")
+        if not isinstance(given, torch.Tensor) or 0 in given.shape:
             return None
-        entry, kind = self._captured.placeholders[node.name], tensor_type(node.meta["val"])
+        entry, kind = self._captured.placeholders[node.name], tensor_type(given)
         if entry.known is None:
             return self.builder.add_input(entry.id, entry.kind, kind, name=entry.name)
         with self.builder.within(""):
