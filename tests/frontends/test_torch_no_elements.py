@@ -12,7 +12,9 @@ from planner.documents.schemas import GraphDocument, validate_document
 from planner.ir.mesh import Mesh
 from planner.run.executor import run_whole
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+
+import torch
 
 import planner.torch
 from planner.frontends.torch import build_module_document
@@ -20,7 +22,7 @@ from planner.frontends.torch import build_module_document
 pytestmark = pytest.mark.frameworks("torch")
 
 
-class Widened(torch.nn.Module):  # type: ignore[misc, name-defined]
+class Widened(torch.nn.Module):  # type: ignore[misc]
     """A product whose weight is widened by no rows, as of a MobileBERT as wide as its embedding, and an empty cache."""
 
     def __init__(self) -> None:
