@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,30 @@ def test_a_module_with_tensors_without_elements_computes_what_torch_does(train: 
         torch.optim.SGD([module.weight], lr=1).step()
         (following,) = (entry.next for entry in graph.inputs if entry.next is not None)
         np.testing.assert_allclose(values[following], module.weight.detach().numpy(), rtol=1e-12)
+
+
+SPLITS = {
+    "first": lambda x: torch.split(x, [0, 4, 4], 1)[1] * 2 + torch.split(x, [0, 4, 4], 1)[2],
+    "middle": lambda x: torch.split(x, [4, 0, 4], 1)[0] * 2 + torch.split(x, [4, 0, 4], 1)[2],
+    "all but one": lambda x: torch.split(x, [0, 8, 0], 1)[1] * 2,
+}
+
+
+class Called(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("function", SPLITS.values(), ids=SPLITS)
+def test_pieces_after_one_without_elements_are_those_of_torch(function: Callable[[Any], Any]) -> None:
+    document = build_module_document(Called(function), (x(),), {})
+    graph = load_graph(validate_document(GraphDocument, document, "split"), Mesh.parse("1"))
+    values = run_whole(graph, {"x": x().numpy()}, np, precision="f64")
+    np.testing.assert_array_equal(values[graph.outputs[0]], function(x()).numpy())
 
 
 def test_a_plan_places_the_parameters_that_have_elements() -> None:

@@ -83,11 +83,12 @@ def narrow(call: AtenCall) -> DocumentValue:
     return value if length == size else call.emit("slice", value, dim=dim, start=start, stop=start + length)
 
 
-def split(call: AtenCall) -> Sequence[DocumentValue]:
-    """Pieces along a dim, of the sizes of the results."""
-    if len(call.results) == 1:
-        return [call["self"]]
-    return call.emit_all("split", call["self"], dim=call.dim("dim"))
+def split(call: AtenCall) -> Sequence[DocumentValue | None]:
+    """Pieces along a dim, of the sizes of the results; None stands for a piece without elements."""
+    whole = call["self"]
+    pieces = [whole] if len(call.results) == 1 else call.emit_all("split", whole, dim=call.dim("dim"))
+    left = iter(pieces)
+    return [next(left) if size else None for size in call.arguments.get("split_sizes", call.results)]
 
 
 def unbind(call: AtenCall) -> Sequence[DocumentValue]:
