@@ -31,6 +31,27 @@ class ServiceBusy(Exception):
     """The service runs as many tasks at once as it may."""
 
 
+class OpenStreams:
+    """How many event streams each tenant has open, at most `most`."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def open(self, tenant: str) -> bool:
+        """Count a stream of a tenant. Return False where it has as many as it may."""
+        with self._lock:
+            if self._counts[tenant] >= self.most:
+                return False
+            self._counts[tenant] += 1
+            return True
+
+    def close(self, tenant: str) -> None:
+        with self._lock:
+            self._counts[tenant] -= 1
+
+
 class Service:
     """The database, the queue, the workers, and the processes that run short tasks.
 
@@ -50,7 +71,7 @@ class Service:
         self.dispatcher = WebhookDispatcher(self.webhooks, sender or WebhookSender()) if settings.webhooks else None
         worker_parts = self.jobs, self.processes, self.limits, self.metrics
         self.workers = tuple(Worker(*worker_parts) for _ in range(settings.workers))
-        self.streams: Counter[str] = Counter()
+        self.streams = OpenStreams(settings.limits.streams)
         self._task_slots = threading.BoundedSemaphore(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
         keep = settings.keep_days

@@ -7,6 +7,7 @@ that no web page can reach it under another name (DNS rebinding). Once a key exi
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import Annotated, Any
 from uuid import uuid4
@@ -39,6 +40,8 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 
+HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9.-]+)(?::\d{1,5})?")
+"""A Host header: an address or a name, and a port. What else a URL may hold, such as a user, is none."""
 bearer = HTTPBearer(auto_error=False, description="A key made by `shardplan keys create`.")
 
 
@@ -53,8 +56,9 @@ ServiceDep = Annotated[Service, Depends(get_service)]
 
 def _authenticate(request: Request, service: Service) -> ApiKey:
     if not (service.settings.keys_required or service.keys.any_exist):
-        host = request.url.hostname or ""
-        if not is_loopback(host):
+        host = request.headers.get("host", "")
+        name = HOST.fullmatch(host)
+        if name is None or not is_loopback(name[1]):
             raise HttpProblem(421, "misdirected-request", f"Host {host}", wanted="127.0.0.1 or localhost")
         return LOCAL_KEY
     scheme, _, text = request.headers.get("authorization", "").partition(" ")

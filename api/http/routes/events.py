@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from api.http.problems import HttpProblem
 from api.http.routes.plans import PlanPath, find_plan
@@ -43,19 +45,23 @@ def stream_plan_events(
     record, after = find_plan(service, caller.tenant, plan), int(last_event_id or 0)
     if record.is_done and not service.plans.events(record, after, 1):
         return Response(status_code=204)
-    if service.streams[caller.tenant] >= service.limits.streams:
+    if not service.streams.open(caller.tenant):
         raise HttpProblem(429, "too-many-streams", f"{service.limits.streams} are open", headers={"Retry-After": "5"})
-    pieces = _limit_streams(service, caller.tenant, _stream_events(service, record, after))
-    return StreamingResponse(pieces, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    return EventStream(_stream_events(service, record, after), partial(service.streams.close, caller.tenant))
 
 
-async def _limit_streams(service: Service, tenant: str, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
-    service.streams[tenant] += 1
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        service.streams[tenant] -= 1
+class EventStream(StreamingResponse):
+    """A stream of server-sent events; `on_end` is called once it is sent, or its client has gone."""
+
+    def __init__(self, pieces: AsyncIterator[str], on_end: Callable[[], None]) -> None:
+        super().__init__(pieces, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 async def _stream_events(service: Service, record: PlanRecord, after: int) -> AsyncIterator[str]:

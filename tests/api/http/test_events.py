@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
 
@@ -13,7 +16,7 @@ import httpx2
 
 from api.settings import Limits
 from tests.testing.postgres_cluster import Databases
-from tests.testing.service import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
+from tests.testing.service import MISBEHAVING, SECONDS, Server, ask, chain, ended, events, named, serving, start
 from tests.testing.small_documents import GRAPH
 
 pytestmark = pytest.mark.service
@@ -101,3 +104,35 @@ def test_no_more_streams_are_open_than_allowed(database: str) -> None:
     with serving(database, Limits(streams=0), children=MISBEHAVING) as client:
         plan = ask(client, named("hang")).json()["id"]
         assert client.get(f"/v1/plans/{plan}/events").status_code == 429
+
+
+def test_a_burst_opens_no_more_streams_than_allowed_and_each_that_ends_makes_room(
+    database: str, tmp_path: Path
+) -> None:
+    most = Limits().streams
+    server = start(database, tmp_path / "log", "--workers", "0", "--rate-limit", "1000")
+    plan = ask(server.client, chain("long", 20)).json()["id"]
+    heard, leave = Barrier(2 * most + 1), Event()
+
+    def listen(_number: int) -> int:
+        with (
+            httpx2.Client(base_url=server.client.base_url, timeout=SECONDS) as client,
+            client.stream("GET", f"/v1/plans/{plan}/events") as stream,
+        ):
+            heard.wait()
+            leave.wait()
+            return int(stream.status_code)
+
+    with ThreadPoolExecutor(2 * most) as threads:
+        answers = threads.map(listen, range(2 * most))
+        heard.wait()
+        leave.set()
+        assert sorted(answers) == [200] * most + [429] * most
+    until = time.monotonic() + SECONDS
+    while True:
+        with server.client.stream("GET", f"/v1/plans/{plan}/events") as stream:
+            if stream.status_code == 200:
+                break
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    server.stop()

@@ -142,7 +142,20 @@ def test_a_secret_is_kept_nowhere(tmp_path: Path) -> None:
     assert all(secret.encode() not in file.read_bytes() for file in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("host", ["example.org", "127.0.0.1.example.org", "192.168.0.1"])
+HOSTS = [
+    "example.org",
+    "127.0.0.1.example.org",
+    "192.168.0.1",
+    "127.0.0.1@example.org",
+    "example.org@127.0.0.1",
+    "127.0.0.1/example.org",
+    "localhost:80:80",
+    "[::1",
+    "",
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
 def test_without_keys_only_loopback_is_answered(host: str, database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         assert client.get("/v1/plans", headers={"Host": host}).status_code == 421
