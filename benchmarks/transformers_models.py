@@ -30,6 +30,18 @@ ATTEMPTS: tuple[dict[str, int], ...] = (
     {},
 )
 """The sizes of tiny instances. Not every configuration takes them all: the first that can be exported is used."""
+REQUIRED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "esm": {"vocab_size": 128},
+    "hunyuan_v1_dense": {"head_dim": 16},
+    "hunyuan_v1_moe": {"head_dim": 16},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "ministral": {"head_dim": 16},
+    "nemotron": {"num_key_value_heads": 2},
+    "xmod": {"default_language": "en_XX"},
+}
+"""What configurations must be given, because their defaults leave it out."""
 CANNOT_EXPORT = ("model cannot be built", "torch.export cannot trace", "torch cannot differentiate")
 
 
@@ -74,7 +86,7 @@ def _import_sized(kind: str, train: str | None, sizes: Mapping[str, int]) -> dic
         given = CONFIG_MAPPING[kind]()
     except Exception:  # noqa: BLE001 - defaults that their own checks refuse: import_torch says so
         given = None
-    config = {name: size for name, size in sizes.items() if _has_size(given, name)}
+    config = {name: size for name, size in sizes.items() if _has_size(given, name)} | REQUIRED.get(kind, {})
     return import_torch(f"transformers:{kind}", batch=2, seq=16, config=config, train=train)
 
 
