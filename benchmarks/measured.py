@@ -42,7 +42,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "op_times": ("planner/choose/hardware",),
     "plan_accounting": (*PLANNING, "planner/run"),
-    "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite"),
+    "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases/steps"),
     "recompute": (*PLANNING, *ZOO),
     "report": ("planner/documents", "planner/export/report"),
     "reshard": ("planner/choose", *RUNNING),

@@ -26,27 +26,13 @@ from statistics import median
 from typing import Any
 
 from benchmarks.record import write
-from benchmarks.step_graphs import micro_batch, optimizer, recomputed, stored
-from benchmarks.step_layouts import Layout
-from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import Hardware, load_profile
 from planner.choose.hardware.network import exchange_s
-from planner.documents.graphs import load_graph
-from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo.models import Model
-from planner.ir.graph import Graph
-from planner.ir.mesh import Mesh
-from planner.judge.analysis import Analysis
-from planner.judge.overlap import assign_streams
-from planner.judge.overlap_schedule import simulate_schedule
+from planner.usecases.steps.micro_batches import Placement, price_micro_batch
 
 DATA = Path(__file__).parent / "data" / "steps.json"
 Row = dict[str, Any]
-AHEAD = 32
-"""Parameters are gathered this many ops ahead: about a layer, as FSDP prefetches."""
-OVERLAP = 1 - 0.189
-"""Ops beside which a collective runs take 18.9 % longer on average: Lee et al., Characterizing compute-communication
-overlap in GPU-accelerated distributed deep learning, 2025 (arXiv:2507.03114), on A100 and H100 among others."""
 KEPT = ("id", "source", "model", "device", "devices", "seq", "micro_batch", "remat")
 UNSTATED = "h100-96-hbm2e-500w"
 """A part of which its source does not know the peak: between the SXM's and the NVL's, at less power (Liang et al.,
@@ -126,51 +112,27 @@ def predicted_s(row: Row) -> dict[str, float]:
     """Return the predicted seconds of a step and of its parts."""
     layout, device = row["layout"], hardware(row["device"])
     fsdp, tp, stages, parts = (layout[key] for key in ("fsdp", "tp", "pp", "virtual_stages"))
-    mesh = Mesh.parse(f"fsdp={fsdp},tp={tp}")
-    model = CostModel(mesh, device)
-    micro = row["micro_batch"] * fsdp
-    count = row["global_batch"] // micro
+    count = row["global_batch"] // (row["micro_batch"] * fsdp)
     dtype, reduced = PRECISION[row["precision"]]
-    document = recomputed(
-        micro_batch(sizes(row), micro, row["seq"], dtype, row["source"] != "korthikanti2022"), REMAT[row["remat"]]
+    placed = Placement(
+        batch=row["micro_batch"] * fsdp,
+        dtype=dtype,
+        reduced=reduced,
+        remat=REMAT[row["remat"]],
+        fused=row["source"] != "korthikanti2022",
+        fsdp=fsdp,
+        tp=tp,
+        sequence=layout["sequence_parallel"],
     )
-    if reduced:
-        document = stored(document, "f32", reduced)
-    axes = ((0,) if fsdp > 1 else ()), ((1,) if tp > 1 else ())
-    placed = Layout(_graph(document, mesh), model, *axes, layout["sequence_parallel"])
-    analysis = Analysis(placed.program, model)
-    length = simulate_schedule(
-        placed.program, analysis.times_ps, assign_streams(placed.program, model), ahead=AHEAD
-    ).length_ps
-    beside = (analysis.step_ps - OVERLAP * (analysis.step_ps - length)) * PICO
-    kept = [entry for entry in document["inputs"] if entry["kind"] == "parameter"]
-    update = _update_s(placed, _graph(optimizer(kept, "f32" if reduced else dtype), mesh))
+    micro = price_micro_batch(sizes(row), placed, device)
     sent = 2 * parts * _send_s(row, device) if stages > 1 else 0.0
     return {
-        "step_s": (count + (stages - 1) / parts) * (beside + sent) + update,
-        "compute_s": analysis.compute_ps * PICO * count,
-        "communication_s": (analysis.step_ps - analysis.compute_ps) * PICO * count,
-        "overlapped_s": beside * count,
-        "update_s": update,
+        "step_s": (count + (stages - 1) / parts) * (micro.overlapped_s + sent) + micro.update_s,
+        "compute_s": micro.compute_s * count,
+        "communication_s": micro.communication_s * count,
+        "overlapped_s": micro.overlapped_s * count,
+        "update_s": micro.update_s,
     }
-
-
-def _graph(document: dict[str, Any], mesh: Mesh) -> Graph:
-    return load_graph(GraphDocument.model_validate(document), mesh)
-
-
-def _update_s(placed: Layout, graph: Graph) -> float:
-    """Return the seconds of Adam on a device's shards; states and gradients are sharded as their parameters."""
-    total = 0
-    shardings = dict(placed.inputs)
-    for op in graph.ops:
-        split = next((shardings[v.split(".grad")[0]] for v in op.inputs if v.split(".grad")[0] in shardings), None)
-        dims = zip(op.rule.results[0], split.split_axes, strict=True) if split else ()
-        loops = {dim.loops[0]: axes for dim, axes in dims if dim.loops}
-        option = tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
-        total += placed.model.op_ps(op, tuple(graph.types[v] for v in op.inputs), option)
-        shardings |= dict.fromkeys(op.values, split) if split else {}
-    return total * PICO
 
 
 def _send_s(row: Row, device: Hardware) -> float:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from benchmarks import published_steps
-from benchmarks.step_graphs import PRODUCTS, micro_batch, recomputed, stored
-from benchmarks.step_layouts import Layout
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.documents.graphs import load_graph
@@ -20,6 +18,8 @@ from planner.ir.mesh import Mesh
 from planner.ir.program import Reshard
 from planner.judge.analysis import Analysis
 from planner.run.validate import validate
+from planner.usecases.steps.graphs import PRODUCTS, micro_batch, recomputed, stored
+from planner.usecases.steps.layouts import Layout
 
 GPT = Model("gpt", 2, 16, 4, 4, 32, 24, 8)
 LLAMA = Model("llama", 2, 16, 4, 2, 32, 24, 8)

@@ -38,7 +38,7 @@ def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> 
     """Return forward and backward pass; the outputs are the loss and the gradients of all parameters in order."""
     w = ModelBuilder(dtype)
     ids, labels = (w.input(name, [batch, seq], "input", dtype="i64") for name in ("input_ids", "labels"))
-    logits = _gpt(w, model, ids, fused) if model.family == "gpt" else build_logits(w, model, ids, capacity=1.0)
+    logits = _gpt(w, model, ids, fused=fused) if model.family == "gpt" else build_logits(w, model, ids, capacity=1.0)
     loss, seed = cross_entropy(w, logits, labels)
     found = differentiate(w, [node for node in w.nodes if node["phase"] == "forward"], (logits, seed))
     return w.document("micro batch", [loss, *(found[parameter.id] for parameter in w.parameters)])
@@ -53,19 +53,19 @@ def optimizer(parameters: Iterable[Document], dtype: str) -> Document:
     return w.document("update", next_values(w))
 
 
-def _gpt(w: ModelBuilder, model: Model, ids: DocumentValue, fused: bool) -> DocumentValue:
+def _gpt(w: ModelBuilder, model: Model, ids: DocumentValue, *, fused: bool) -> DocumentValue:
     batch, seq = ids.shape
     words = w.input("wte.weight", [model.vocabulary, model.width])
     places = w.input("wpe.weight", [seq, model.width])
     x = w.emit("add", [w.emit("embedding", [words, ids], [batch, seq, model.width]), places])
     for layer in range(model.layers):
         with w.within(f"h.{layer}"):
-            x = _gpt_block(w, model, x, fused)
+            x = _gpt_block(w, model, x, fused=fused)
     x = layers.layer_norm(w, "ln_f", x, model=model)
     return w.emit("linear", [x, words], [batch, seq, model.vocabulary])
 
 
-def _gpt_block(w: ModelBuilder, model: Model, x: DocumentValue, fused: bool) -> DocumentValue:
+def _gpt_block(w: ModelBuilder, model: Model, x: DocumentValue, *, fused: bool) -> DocumentValue:
     normed = layers.layer_norm(w, "ln_1", x, model=model)
     heads = [
         split_heads(w, layers.affine(w, f"attn.{name}", normed, width=model.width), [model.heads]) for name in "qkv"
