@@ -34,9 +34,10 @@ ASSUMED = 1.25
 STATES = 12
 """Bytes of an element's f32 copy and two f32 moments (Rajbhandari et al., 2020)."""
 HOST_S = 50e-6
-"""Seconds in which the host issues an instruction; a micro batch takes no less than those of its instructions. Fitted
-to every 12th row of vTrain's published steps (VIA-Research/vTrain, data/ground_truth_single.csv, commit f8dda847, MIT;
-2 to 8 A100), median residual 14 %; it decides where micro batches are small."""
+"""Seconds in which the host issues an instruction; a micro batch takes no less than those of its instructions. The
+best, and the largest, of five values (0 to 50 us) on every 12th row of vTrain's published steps
+(VIA-Research/vTrain, data/ground_truth_single.csv, commit f8dda847, MIT; 2 to 8 A100): the median error of these rows
+is 14 % with it. It decides where micro batches are small, and may stand for more than the host's work."""
 ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2}
 BACKWARD = 2 / 3
 

@@ -124,7 +124,7 @@ def _read_model(row: Mapping[str, Any], stages: int) -> tuple[Model, tuple[str, 
         _read_size(shape, "vocab", UNSTATED_VOCABULARY),
         seq,
     )
-    return model, () if shape.get("vocab") else ("vocab",)
+    return model, tuple(name for name in ("ffn", "vocab") if not shape.get(name))
 
 
 def _read_dtype(row: Mapping[str, Any], device: str) -> str:
