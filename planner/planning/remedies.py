@@ -14,11 +14,12 @@ from dataclasses import replace
 from planner.choose.rematerialization import find_recomputable_ops
 from planner.ir.mesh import MAX_DEVICES, Mesh
 from planner.judge.roofline_bounds import min_memory_bytes
-from planner.planning.plan_search import PlanSearch, list_levels
+from planner.planning.plan_search import PlanSearch, list_levels, start_deadline
 from planner.planning.plan_types import Plan
 from planner.units import format_bytes, format_time
 
-REMEDY_GAP = 0.05
+REMEDY_GAP, REMEDY_S = 0.05, 30.0
+"""The gap at which a search for a remedy ends, and its most seconds: the request is answered already."""
 DOUBLINGS = 3
 
 
@@ -31,8 +32,9 @@ def try_remedies(plan: Plan, search: PlanSearch) -> Plan:
         if left_s == 0.0:
             break
         tried.report.begin(f"trying {remedy}")
-        asked = replace(tried.request, time_limit_s=left_s, gap=max(tried.request.gap, REMEDY_GAP))
-        if (fit := replace(tried, request=asked).find_fit()) is not None:
+        most_s = REMEDY_S if left_s is None else min(left_s, REMEDY_S)
+        asked = replace(tried.request, time_limit_s=most_s, gap=max(tried.request.gap, REMEDY_GAP))
+        if (fit := replace(tried, request=asked, deadline=start_deadline(asked)).find_fit()) is not None:
             found = f"a step of {format_time(fit.step_s)} in {format_bytes(fit.peak_bytes)} per device"
             return replace(plan, certificate=replace(plan.certificate, reason=f"{remedy} fits: {found}"))
     return plan
