@@ -47,7 +47,7 @@ class Planner:
                 with self._ask(path, headers=seen) as answer:
                     for number, kind, told in events(answer):
                         seen = {"Last-Event-ID": number}
-                        if kind == "incumbent":
+                        if kind == "incumbent" and told["incumbent_s"] is not None:  # none is known at first
                             print(f"step {told['incumbent_s'] * 1e6:.3g} us, gap {told['gap']:.2%}")
                         if kind == "done":
                             return told
