@@ -171,8 +171,15 @@ def example(case: str) -> tuple[Any, Any, Any, dict[str, Any], str, dict[str, An
     return model, ids, labels, arrays_of(model, ids, labels), name, sizes | {"batch": BATCH, "seq": SEQ, "dtype": "f64"}
 
 
+def logits_of(model: Any, ids: Any) -> Any:
+    """Return the model's logits, with all that its code computes in f32 computed in f64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        return model(input_ids=ids, use_cache=False).logits
+
+
 def loss_of(model: Any, ids: Any, labels: Any) -> Any:
-    logits = model(input_ids=ids, use_cache=False).logits
+    logits = logits_of(model, ids)
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
@@ -185,7 +192,7 @@ def agree(got: Any, wanted: Any) -> bool:
 def test_the_logits_are_those_of_the_published_model(case: str) -> None:
     model, ids, _, arrays, name, sizes = example(case)
     (got,) = outputs_of(import_zoo(name, **sizes), arrays)
-    assert agree(got, model(input_ids=ids, use_cache=False).logits.detach().numpy())
+    assert agree(got, logits_of(model, ids).detach().numpy())
 
 
 @pytest.mark.parametrize("case", CASES)
