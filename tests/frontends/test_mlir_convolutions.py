@@ -103,9 +103,9 @@ def test_wrong_convolutions_are_refused_with_their_line(
 # left, right, result, rule
 DOTS = [
     ((4, 6), (6, 8), (4, 8), None),
-    ((6,), (6, 8), (8,), "d0, d0 d1 -> d1; linear 0, 1"),
-    ((4, 6), (6,), (4,), "d1 d0, d0 -> d1; linear 0, 1"),
-    ((6,), (6,), (), "d0, d0 -> []; linear 0, 1"),
+    ((6,), (6, 8), (8,), "d0, d0 d1 -> d1"),
+    ((4, 6), (6,), (4,), "d1 d0, d0 -> d1"),
+    ((6,), (6,), (), "d0, d0 -> []"),
 ]
 
 
@@ -120,7 +120,8 @@ def test_dot_joins_the_last_dim_with_the_first(
       %y = "{name}"(%x, %w) : ({sides[0]}, {sides[1]}) -> {sides[2]}
       return %y : {sides[2]}
     }}""")
-    assert [(op.op, op.notation) for op in graph.ops] == [("dot_general" if rule else "matmul", rule)]
+    (op,) = graph.ops
+    assert (op.op, op.attrs.get("equation")) == (("einsum", rule) if rule else ("matmul", None))
 
 
 def test_dot_takes_no_batches() -> None:
@@ -128,3 +129,46 @@ def test_dot_takes_no_batches() -> None:
     line = f'%d = "mhlo.dot"(%x, %w) : ({kind((2, 3, 9))}, {kind((4, 3, 3))}) -> {kind((2, 4, 7))}'
     with pytest.raises(InvalidGraph, match=r"ranks \(got \[3, 3\]; wanted two operands of rank 1 or 2"):
         read_mlir(text.replace("%z =", f"{line}\n%z ="))
+
+
+# op, left, right, split of the left operand, equation
+VECTOR_PRODUCTS = [
+    ("dot", (7,), (7,), [[0]], "k,k->"),
+    ("matvec", (5, 7), (7,), [[0]], "mk,k->m"),
+    ("matvec", (5, 7), (7,), [[], [0]], "mk,k->m"),
+    ("vecmat", (7,), (7, 5), [[0]], "k,kn->n"),
+    ("batch_matvec", (3, 5, 7), (3, 7), [[0]], "bmk,bk->bm"),
+    ("batch_matvec", (3, 5, 7), (3, 7), [[], [], [0]], "bmk,bk->bm"),
+    ("batch_vecmat", (3, 7), (3, 7, 5), [[], [0]], "bk,bkn->bn"),
+]
+
+
+def product_text(op: str, left: tuple[int, ...], right: tuple[int, ...], split: object, result: tuple[int, ...]) -> str:
+    made = kind(result).replace("<x", "<")
+    return f"""mesh.mesh @m(shape = 2)
+    func.func @f(%x: {kind(left)}, %w: {kind(right)}) -> {made} {{
+      %s = mesh.shard %x to <@m, {split}> : {kind(left)}
+      %z = arith.constant dense<0.0> : {made}
+      %y = linalg.{op} ins(%s, %w : {kind(left)}, {kind(right)}) outs(%z : {made}) -> {made}
+      return %y : {made}
+    }}"""
+
+
+@pytest.mark.parametrize(("op", "left", "right", "split", "equation"), VECTOR_PRODUCTS)
+def test_products_with_vectors_are_partitioned_and_run(
+    op: str, left: tuple[int, ...], right: tuple[int, ...], split: list[list[int]], equation: str
+) -> None:
+    random = np.random.default_rng(0)
+    x, w = random.normal(size=left), random.normal(size=right)
+    wanted = np.einsum(equation, x, w)
+    graph, mesh = read_mlir(product_text(op, left, right, split, wanted.shape))
+    program = materialized(graph, mesh, propagate(graph, mesh))
+    assert program.values["x"].sharding == Sharding(tuple(map(tuple, split))).complete(len(left), mesh)
+    assert validate(program, shrinking="none").verdict == "equal"
+    assert np.allclose(run_whole(graph, {"x": x, "w": w}, np, precision="f64")[graph.outputs[0]], wanted)
+
+
+def test_a_product_of_other_ranks_is_refused_with_its_line() -> None:
+    text = product_text("matvec", (5, 7), (7, 2), [[]], (5, 2))
+    with pytest.raises(InvalidGraph, match=r"line 5 column \d+: operands of a product \(got \[2, 2\]; wanted ranks 2"):
+        read_mlir(text)

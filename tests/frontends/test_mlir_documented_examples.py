@@ -213,7 +213,7 @@ DOTS = [
         "3x4x2",
         "matmul",
     ),
-    ("lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [1, 0]", "4x8", "8x4x2", "2", "dot_general"),
+    ("lhs_contracting_dimensions = [0, 1], rhs_contracting_dimensions = [1, 0]", "4x8", "8x4x2", "2", "einsum"),
 ]
 
 

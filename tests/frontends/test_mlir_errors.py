@@ -124,6 +124,8 @@ LINE_3 = [
     ("%1 = tosa.ceil %a : (T) -> T", UnsupportedOp, "tosa", "unknown operation (got tosa.ceil"),
     ("%1 = mesh.all_reduce %a on @m mesh_axes = [0] : T -> T", UnsupportedOp, "mesh.all", "(got mesh.all_reduce"),
     ("%1 = scf.if %a -> T { }", UnsupportedOp, "scf", "operation outside the subset"),
+    ("cf.br ^bb1(%a : T)", UnsupportedOp, "cf.br", "(got cf.br; wanted a function of one block"),
+    ('"cf.br"(%a)[^bb1] : (T) -> ()', UnsupportedOp, '"cf.br"', "(got cf.br; wanted a function of one block"),
     ("%1 = func.call @g(%a) : (T) -> T", UnsupportedOp, "func.call", "call (got @g"),
     ("%a = math.exp %b : T", InvalidDocument, "math.exp", "defined twice"),
     ("^bb1: %1 = math.exp %b : T", InvalidDocument, "^bb1", "more than one block"),

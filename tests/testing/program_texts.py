@@ -112,6 +112,7 @@ WHOLE = "tensor<2x4x8xf32>"
 RFC = [
     (f"mesh.all_gather %x {{mesh_axis = [[], [], [0]]}} : {ENCODED} -> {WHOLE}", ENCODED, ["all_gather gather_axis=2"]),
     (f"mesh.local_split %x {{sharding = [[], [], [0]]}} : {WHOLE} -> {ENCODED}", WHOLE, ["all_slice slice_axis=2"]),
+    (f"mesh.local_split %x : {WHOLE} -> {ENCODED}", WHOLE, ["all_slice slice_axis=2"]),
     (
         f'mesh.all_reduce %x {{reduction = "sum", mesh_axis = [0]}} : {PARTIAL} -> {WHOLE}',
         PARTIAL,
@@ -146,11 +147,13 @@ RFC_REFUSED = [
         InvalidSharding,
         "reduction kind (got median",
     ),
+    (f"mesh.local_split %x : {ENCODED} -> {WHOLE}", ENCODED, InvalidSharding, "sharding of the result"),
+    (f"mesh.collective_permute %x : {ENCODED} -> {ENCODED}", ENCODED, InvalidSharding, "a result on another mesh"),
     (
-        "mesh.local_split %x {sharding = [[0]]} : tensor<3xf32> -> tensor<3xf32, #mesh.shard<[[0]]>>",
-        "tensor<3xf32>",
+        f"mesh.collective_permute %x {{mesh_axis = 0}} : {ENCODED} -> {ENCODED}",
+        ENCODED,
         InvalidSharding,
-        "uneven",
+        "mesh_axes and pairs",
     ),
 ]
 # Operands, results or attributes that a parser may stumble over; each is read, or refused by design.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
@@ -23,6 +24,16 @@ from planner.ops import bind_op
 
 DimTerms = tuple[int | None, ...]
 """The loop of every dim; None for a dim of size 1."""
+VECTOR_PRODUCTS: Mapping[str, tuple[Sequence[int], Sequence[tuple[list[int], list[int]]]]] = MappingProxyType(
+    {
+        "linalg.dot": ((1, 1), [([], [0]), ([], [0])]),
+        "linalg.matvec": ((2, 1), [([], [1]), ([], [0])]),
+        "linalg.vecmat": ((1, 2), [([], [0]), ([], [0])]),
+        "linalg.batch_matvec": ((3, 2), [([0], [2]), ([0], [1])]),
+        "linalg.batch_vecmat": ((2, 3), [([0], [1]), ([0], [1])]),
+    }
+)
+"""Ranks of the operands; of each, the dims of the batch and the dims that are contracted."""
 COMBINER_OPS = {reduction: op for op, reduction in REDUCTIONS.items()}
 
 
@@ -87,6 +98,18 @@ def translate_dot(t: MlirTranslation, operation: Operation) -> None:
     _add_product(t, operation, inputs, operands=operands, result=result)
 
 
+def translate_vector_product(t: MlirTranslation, operation: Operation) -> None:
+    """linalg.dot, linalg.matvec and the other products with a vector."""
+    ranks, sides = VECTOR_PRODUCTS[operation.name]
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    got = [len(tensor.shape) for tensor in inputs]
+    if got != list(ranks):
+        wanted = f"ranks {ranks[0]} and {ranks[1]}"
+        raise t.scan.error("operands of a product", at=operation.at, got=got, wanted=wanted, error=InvalidGraph)
+    operands, result = _dot_terms(sides, ranks)
+    _add_product(t, operation, inputs, operands=operands, result=result)
+
+
 def translate_dot_general(t: MlirTranslation, operation: Operation) -> None:
     """dot_general; the result's dims are batch, then the free dims of the left operand, then those of the right."""
     numbers = operation.attrs.get("dot_dimension_numbers")
@@ -134,6 +157,10 @@ def _add_product(
         (op for op in ("matmul", "linear") if _matches_rule(t, op, inputs, results=t.tensors(operation), rule=rule)),
         None,
     )
+    if op is None and not any(None in term for term in (*operands, result)):
+        attrs = {"equation": _notation(operands, result, [])}
+        accumulate(t, operation, "einsum", inputs=inputs, attrs=attrs, kind="sum")
+        return
     accumulate(t, operation, op or "dot_general", inputs=inputs, attrs={}, kind="sum", notation=None if op else rule)
 
 

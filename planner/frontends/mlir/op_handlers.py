@@ -15,6 +15,7 @@ from planner.frontends.mlir.annotation_checks import NamedValue
 from planner.frontends.mlir.attributes import DenseAttribute
 from planner.frontends.mlir.conv_ops import CONVOLUTIONS, translate_convolution
 from planner.frontends.mlir.linalg_ops import (
+    VECTOR_PRODUCTS,
     translate_broadcast,
     translate_contraction,
     translate_dot,
@@ -23,6 +24,7 @@ from planner.frontends.mlir.linalg_ops import (
     translate_reduction,
     translate_tosa_reduction,
     translate_transpose,
+    translate_vector_product,
 )
 from planner.frontends.mlir.module import Argument, Module
 from planner.frontends.mlir.op_names import ARITY, CONTRACTIONS, ELEMENTWISE, TOSA_REDUCTIONS, find_common_op
@@ -270,6 +272,7 @@ HANDLERS: MappingProxyType[str, Handler] = MappingProxyType(
         "linalg.broadcast": translate_broadcast,
         "linalg.generic": translate_generic,
         **dict.fromkeys(CONVOLUTIONS, translate_convolution),
+        **dict.fromkeys(VECTOR_PRODUCTS, translate_vector_product),
         "mhlo.dot": translate_dot,
         "mhlo.dot_general": translate_dot_general,
         "tensor.empty": _translate_empty,

@@ -26,6 +26,8 @@ COMBINER = r"\{\s*(?:arith|math)\.\w+\s*(?:\{[^{}]*\}\s*)?\}"
 SHARDINGS = ("mesh.sharding", "shard.sharding")
 SHARDS = ("mesh.shard", "shard.shard")
 CALLS = ("func.call", "call")
+CONTROL_FLOW = ("cf", "scf")
+"""Dialects whose operations branch or loop."""
 NAMES_WITHOUT_OPERANDS = ("return", "func.return", "linalg.yield")
 SUBSET = "elementwise arith, math, tosa, mhlo; linalg; constants; calls; mesh and shard annotations"
 
@@ -78,12 +80,14 @@ def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
     """Parse one operation. Raises InvalidDocument, UnsupportedOp."""
     results = _parse_results(scan) if scan.peek("%") else ()
     at = scan.at
-    draft = _OperationDraft()
-    if scan.peek('"'):
-        name = unescape(scan.expect(STRING, "an operation"))
+    draft, is_generic = _OperationDraft(), scan.peek('"')
+    name = unescape(scan.expect(STRING, "an operation")) if is_generic else scan.expect(WORD, "an operation")
+    if name.partition(".")[0] in CONTROL_FLOW:
+        wanted = "a function of one block, without control flow"
+        raise scan.error("operation outside the subset", at=at, got=name, wanted=wanted, error=UnsupportedOp)
+    if is_generic:
         _parse_generic(scan, draft, depth)
     else:
-        name = scan.expect(WORD, "an operation")
         _parse_custom(scan, name, at, draft=draft, depth=depth)
     if len(results) > 1 and len(draft.result_types) != len(results):
         raise scan.error("number of results", at=at, got=len(results), wanted=str(len(draft.result_types)))

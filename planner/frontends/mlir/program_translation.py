@@ -32,6 +32,7 @@ from planner.spmd import (
     SpmdProgram,
     local_shape,
 )
+from planner.spmd.op_def import CallSignature
 from planner.spmd.program import infer_local_results
 from planner.spmd.verify import check_call, check_results, infer_results
 
@@ -80,7 +81,8 @@ class ProgramTranslation(MlirTranslation):
 
     def add_argument(self, value: str, argument: Argument) -> None:
         """Add an argument of the program."""
-        mesh = self.mesh_name(argument.attrs.get("shardplan.mesh"), argument.at)
+        encoding = argument.type.encoding if isinstance(argument.type, MlirTensorType) else None
+        mesh = self.mesh_name(argument.attrs.get("shardplan.mesh", encoding and encoding.mesh), argument.at)
         self.arguments.append((value, LocalValue(self.local[value], mesh)))
 
     def tensor(self, kind: MlirType, at: int) -> MlirTensorType:
@@ -160,13 +162,17 @@ class ProgramTranslation(MlirTranslation):
     ) -> tuple[LocalType, ...]:
         """Add a verified call; `types` None means the inferred types. Raises InvalidProgram."""
         draft = SpmdCall(op, tuple(operands), tuple(results), tuple(types or ()), attrs)
-        operand_types = [self.local[name] for name in operands]
-        checked = check_call(draft, operand_types, self.meshes, default=self.shardings.default)
-        inferred = infer_results(draft, checked)
+        checked, inferred = self.infer(draft)
         call = replace(draft, types=draft.types if types is not None else inferred)
         check_results(call, checked, inferred)
         self.steps.append(call)
         return call.types
+
+    def infer(self, draft: SpmdCall) -> tuple[CallSignature, tuple[LocalType, ...]]:
+        """Return the signature of a call on values of the program, and its inferred types. Raises InvalidProgram."""
+        operand_types = [self.local[name] for name in draft.operands]
+        checked = check_call(draft, operand_types, self.meshes, default=self.shardings.default)
+        return checked, infer_results(draft, checked)
 
     def program(self) -> SpmdProgram:
         """Return the program, without unread tensors that were only written to. Raises InvalidProgram."""

@@ -1,10 +1,12 @@
 """The RFC's collectives: on sharded types, with mesh axes listed per tensor dim.
 
 mesh.all_gather %a {mesh_axis = [[], [0]]} : T -> U           mesh.local_split %a {sharding = [[], [0]]} : T -> U
-mesh.all_reduce %a {mesh_axis = [0], reduction = "sum"} : T -> U
+mesh.all_reduce %a {mesh_axis = [0], reduction = "sum"} : T -> U                     mesh.local_split %a : T -> U
 mesh.reduce_scatter %a {mesh_axis = [0], reduction = "sum", tensor_axis = 1} : T -> U
+mesh.collective_permute %a : T -> U         from the mesh of T to that of U
 
-Each becomes a sequence of the dialect's collectives on local tensors (`planner.spmd.rfc_collectives`).
+Each becomes a sequence of the dialect's collectives on local tensors (`planner.spmd.rfc_collectives`). Blocks are those
+of the whole tensor, even or not.
 """
 
 from __future__ import annotations
@@ -16,41 +18,123 @@ from planner.errors import InvalidSharding
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.program_translation import ProgramTranslation
 from planner.frontends.mlir.types import MlirTensorType, MlirType
+from planner.ir.basis_moves import is_exact
 from planner.ir.collectives import COLLECTIVES, Collective, Kind
-from planner.ir.sharding import Reduction, Sharding
-from planner.spmd import local_shape, rfc_collectives
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding, block_size
+from planner.spmd import LocalType, SpmdCall, local_shape, rfc_collectives
 from planner.spmd.collectives import call_attributes
+
+PERMUTE = "collective_permute"
 
 
 def is_rfc_collective(op: str, attrs: Mapping[str, Any]) -> bool:
-    return "mesh_axis" in attrs or (op == "all_slice" and "sharding" in attrs)
+    given = {"sharding"} if op == Kind.ALL_SLICE and "slice_axis" not in attrs else {"mesh_axis"}
+    return not given.isdisjoint(attrs) or (op in (Kind.ALL_SLICE, PERMUTE) and not attrs)
 
 
 def translate_rfc_collective(t: ProgramTranslation, op: str, operation: Operation) -> None:
     """Translate one operation. Raises InvalidSharding if the axes or the result's type do not fit the operand."""
+    if op == PERMUTE:
+        _move_between_meshes(t, operation)
+        return
     name = t.only_operand(operation)
     result_name = operation.results[0] if operation.results else f"{op}.{len(t.steps)}"
     t.tensors(operation)  # check that the operand has the stated type
     given, kind = (_only_operand(t, side, operation) for side in (operation.operand_types, operation.result_types))
     source, mesh = t.sharding(given, operation.at)
     wanted, _ = t.sharding(kind, operation.at)
-    target, moves = _to_collectives(op, source, operation.attrs)
+    target, moves = _to_collectives(op, source, operation.attrs or {"sharding": _list_added_axes(source, wanted)})
     if target.complete(len(kind.type.shape), mesh) != wanted.complete(len(kind.type.shape), mesh):
         raise InvalidSharding("sharding of the result", got=str(wanted), wanted=str(target))
-    shape = local_shape(given.type.shape, source, mesh)
-    if None in (*shape, *local_shape(kind.type.shape, wanted, mesh)):
-        raise InvalidSharding("uneven shards", got=f"{given.type} as {source}", wanted="dims that divide evenly")
-    value = t.find_value(name, operation.at)
+    encoding = given.encoding or kind.encoding
+    on_mesh = t.mesh_attribute(t.mesh_name(encoding and encoding.mesh, operation.at))
+    value, held = t.find_value(name, operation.at), source
     reduction = _read_reduction(operation.attrs.get("reduction", "sum"))
     for place, move in enumerate(moves):
-        last = place == len(moves) - 1
-        result = result_name if last else f"{result_name}.{place}"
-        (result_type,) = t.call(move.kind, [value], [result], None, call_attributes(move, reduction))
-        value = result
-        t.define(value, value, result_type, at=operation.at)
+        result = result_name if place == len(moves) - 1 else f"{result_name}.{place}"
+        value, held = _add_move(
+            t,
+            move,
+            held,
+            whole=given.type,
+            mesh=mesh,
+            on_mesh=on_mesh,
+            names=(value, result),
+            reduction=reduction,
+            at=operation.at,
+        )
     if not moves:
         t.give(operation, t.lookup(name, operation.at))
     t.check_type(result_name, kind, operation.at)
+
+
+def _list_added_axes(source: Sharding, target: Sharding) -> list[list[int]]:
+    """Return the mesh axes that a local_split adds to every dim, where its types alone state them."""
+    pairs = zip(source.split_axes, target.split_axes, strict=False)
+    return [list(new[len(old) :]) if new[: len(old)] == old else list(new) for old, new in pairs]
+
+
+def _add_move(
+    t: ProgramTranslation,
+    move: Collective,
+    source: Sharding,
+    *,
+    whole: TensorType,
+    mesh: Mesh,
+    on_mesh: Mapping[str, object],
+    names: tuple[str, str],
+    reduction: Reduction,
+    at: int,
+) -> tuple[str, Sharding]:
+    """Add the call of one collective, by the blocks of the whole tensor; return its result and the sharding then.
+
+    Where blocks are uneven, a size that the call alone does not tell is stated by a cast. Raises InvalidSharding where
+    the blocks of the two shardings do not nest, so that no such collective leads from one to the other.
+    """
+    (operand, result), target = names, move.target(source)
+    if not whole.is_sized or not all(axis.size for axis in mesh.axes):
+        before, after = (local_shape(whole.shape, each, mesh) for each in (source, target))
+        if None in (*before, *after):
+            raise InvalidSharding("shards of unknown sizes", got=f"{whole} as {source}", wanted="sizes")
+    elif not is_exact(move, source, target, shape=whole.shape, mesh=mesh):
+        what, wanted = "blocks that do not nest", "blocks that are unions of the smaller ones"
+        raise InvalidSharding(what, got=f"{whole} from {source} to {target}", wanted=wanted)
+    attrs, local = (
+        {**on_mesh, **call_attributes(move, reduction)},
+        LocalType(local_shape(whole.shape, target, mesh), whole.dtype),
+    )
+    if move.definition.appends and move.dim is not None and None in local.shape:
+        attrs["block"] = block_size(whole.shape[move.dim], mesh.group_size(target.split_axes[move.dim]))
+    _, (inferred,) = t.infer(SpmdCall(move.kind, (operand,), (result,), (), attrs))
+    made = result if inferred == local else f"{result}.blocks"
+    t.call(move.kind, [operand], [made], None, attrs)
+    t.define(made, made, inferred, at=at)
+    if made != result:
+        t.call("cast", [made], [result], [local], on_mesh)
+        t.define(result, result, local, at=at)
+    return result, target
+
+
+def _move_between_meshes(t: ProgramTranslation, operation: Operation) -> None:
+    """collective_permute of a sharded tensor to another mesh: every device sends its shard to the one in its place."""
+    name = t.only_operand(operation)
+    t.tensors(operation)
+    kinds = [_only_operand(t, side, operation) for side in (operation.operand_types, operation.result_types)]
+    (source, here), (target, there) = (t.sharding(kind, operation.at) for kind in kinds)
+    names = [t.mesh_name(kind.encoding and kind.encoding.mesh, operation.at) for kind in kinds]
+    if operation.attrs or names[0] == names[1]:
+        what, wanted = "collective_permute of a sharded tensor", "a result on another mesh, or mesh_axes and pairs"
+        raise InvalidSharding(what, got=[*operation.attrs, *names], wanted=wanted)
+    if source != target or [axis.size for axis in here.axes] != [axis.size for axis in there.axes]:
+        what, wanted = "collective_permute between meshes", "the same sharding on a mesh of the same shape"
+        raise InvalidSharding(what, got=f"{source} to {target}", wanted=wanted)
+    result = operation.results[0] if operation.results else f"{PERMUTE}.{len(t.steps)}"
+    attrs = {**t.mesh_attribute(names[0]), "target": names[1]}
+    (local,) = t.call(PERMUTE, [t.find_value(name, operation.at)], [result], None, attrs)
+    t.define(result, result, local, at=operation.at)
+    t.check_type(result, kinds[1], operation.at)
 
 
 def _read_reduction(given: object) -> Reduction:
