@@ -43,7 +43,7 @@ REDUCED = (
 )
 
 CASES: list[Case] = [
-    *_like(POINTWISE, "identity", "negate", "abs", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log"),
+    *_like(POINTWISE, "identity", "accumulate", "negate", "abs", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log"),
     *_like(POINTWISE, "log1p", "expm1", "floor", "ceil", "round", "truncate", "sign", "softplus"),
     *_like(POINTWISE, "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu", "erf_inv"),
     *_like(POINTWISE, "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt"),
