@@ -148,12 +148,12 @@ def stored(document: Document, dtype: str, reduced: str) -> Document:
         nodes += [_cast(read[v], v, parameters[v]["shape"], parameters[v]["dtype"]) for v in read]
         for node in listed:
             nodes.append({**node, "inputs": [read.get(value, value) for value in node["inputs"]]})
-            made = [value for value in _made(node) if left.get(value, value) != value]
+            made = [value for value in _list_values(node) if left.get(value, value) != value]
             nodes += [_cast(left[value], value, shapes[value], reduced) for value in made]
     return {**document, "inputs": inputs, "nodes": nodes, "outputs": [loss, *(left[grad] for grad in grads)]}
 
 
-def _made(node: Document) -> list[str]:
+def _list_values(node: Document) -> list[str]:
     return [value_id(node["id"], k) for k in range(len(node["outputs"]))]
 
 

@@ -47,7 +47,7 @@ class Layout:
     @cached_property
     def program(self) -> Program:
         options, inputs = self.options, self.inputs
-        made = self._made(options)
+        made = self._list_shardings(options)
         wanted = self._wanted(options)
         outputs = tuple(self._left(n, value, made) for n, value in enumerate(self.graph.outputs))
         shared = {}
@@ -166,7 +166,7 @@ class Layout:
                 return tuple(axes if at == place else each for at, each in enumerate(kept))
         return None
 
-    def _made(self, options: Mapping[str, Option]) -> dict[str, Sharding]:
+    def _list_shardings(self, options: Mapping[str, Option]) -> dict[str, Sharding]:
         made = dict(self.inputs)
         for op in self.graph.ops:
             made |= {v: op.rule.result_sharding(k, options[op.id]) for k, v in enumerate(op.values)}
