@@ -52,30 +52,49 @@ def _matmul_rule(signature: OpSignature) -> str:
 
 
 def _einsum_rule(signature: OpSignature) -> str:
-    """Return the attribute `equation`, which is rule notation with one loop per dim. It is linear in each factor."""
+    """Return the attribute `equation`, rule notation of which each dim is one loop, or a window of an operand.
+
+    It is linear in each factor.
+    """
     equation = signature.read(EQUATION)
     pattern = parse_rule(equation)
     read, made = _loops(pattern.operands), _loops(pattern.results)
     single = len(pattern.results) == 1 and pattern.operands and ";" not in equation
     if not single or None in read or not made <= read or len(read) > len(string.ascii_letters):
-        raise InvalidGraph("attribute 'equation'", got=equation, wanted="a loop a dim, one result of loops read")
+        wanted = "a loop a dim or a window, one result of loops read"
+        raise InvalidGraph("attribute 'equation'", got=equation, wanted=wanted)
     return f"{equation}; linear {', '.join(map(str, range(len(pattern.operands))))}"
 
 
 def _loops(terms: tuple[Term, ...]) -> set[str | None]:
-    """Return the loops of the terms, and None if some dim is not a single loop."""
+    """Return the loops of the terms, and None if some dim is neither a single loop nor a window."""
     dims = [dim for term in terms for dim in term]
-    plain = [len(dim.loops) == 1 and not (dim.joined or dim.coefficients or dim.loops[0] == ELLIPSIS) for dim in dims]
-    return {dim.loops[0] if simple else None for dim, simple in zip(dims, plain, strict=True)}
+    plain = [
+        bool(dim.coefficients) or (len(dim.loops) == 1 and not dim.joined and dim.loops[0] != ELLIPSIS) for dim in dims
+    ]
+    return {loop if simple else None for dim, simple in zip(dims, plain, strict=True) for loop in dim.loops or ("",)}
 
 
 def _einsum(local: OpContext, *operands: Array) -> Array:
     """Compute an einsum; loops are renamed to letters, as the array modules accept no words."""
     pattern = parse_rule(local.read(EQUATION))
-    terms = [[dim.loops[0] for dim in term] for term in (*pattern.operands, *pattern.results)]
+    terms = [[loop for dim in term for loop in dim.loops] for term in (*pattern.operands, *pattern.results)]
     letter = dict(zip(dict.fromkeys(loop for term in terms for loop in term), string.ascii_letters, strict=False))
     *read, made = ("".join(letter[loop] for loop in term) for term in terms)
-    return local.xp.einsum(f"{','.join(read)}->{made}", *operands, optimize=True)
+    factors = [_unfold(local, *each) for each in zip(operands, pattern.operands, strict=True)]
+    return local.xp.einsum(f"{','.join(read)}->{made}", *factors, optimize=True)
+
+
+def _unfold(local: OpContext, array: Array, term: Term) -> Array:
+    """Replace each dim that is read by windows with a dim for each of the window's loops."""
+    for dim, each in reversed(list(enumerate(term))):
+        if each.coefficients:
+            counts = [local.xp.arange(local.spans[loop].length) for loop in each.loops]
+            places = counts[0] * each.coefficients[0]
+            for factor, count in zip(each.coefficients[1:], counts[1:], strict=True):
+                places = places[..., None] + count * factor
+            array = array.take(places, axis=dim)
+    return array
 
 
 OP_DEFS = (

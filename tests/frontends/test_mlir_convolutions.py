@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.mlir import read_mlir
+from planner.ir.program import OpCall
 from planner.ir.sharding import Sharding
 from planner.rewrite.propagation.propagate import propagate
 from planner.run.executor import run_whole
@@ -22,6 +25,17 @@ CONVOLUTIONS = [
     ("conv_1d_ncw_fcw", (2, 3, 9), (4, 3, 3), (2, 4, 7), [[], [], [0]], 1, 1),
     ("conv_1d_nwc_wcf", (2, 9, 3), (3, 3, 4), (2, 7, 4), [[], [], [0]], 1, 1),
     ("conv_3d_ndhwc_dhwcf", (1, 5, 4, 3, 2), (2, 2, 2, 2, 3), (1, 4, 3, 2, 3), [[], [0]], 1, 1),
+    ("conv_1d", (10,), (3,), (8,), [[0]], 1, 1),
+    ("conv_2d", (9, 8), (2, 3), (8, 6), [[], [0]], 1, 1),
+    ("conv_3d", (5, 4, 4), (2, 1, 3), (4, 4, 2), [[0]], 1, 1),
+    ("conv_2d_ngchw_fgchw", (1, 2, 3, 6, 5), (4, 2, 3, 3, 2), (1, 2, 4, 4, 4), [[], [0]], 1, 1),
+    ("conv_2d_ngchw_gfchw", (1, 2, 3, 6, 5), (2, 4, 3, 3, 2), (1, 2, 4, 4, 4), [[], [], [], [0]], 1, 1),
+    ("conv_2d_nhwgc_gfhwc", (1, 7, 5, 2, 3), (2, 4, 3, 2, 3), (1, 3, 2, 2, 4), [[], [], [], [], [0]], 2, 1),
+    ("depthwise_conv_1d_nwc_wc", (2, 9, 4), (3, 4), (2, 5, 4), [[], [0]], 1, 2),
+    ("depthwise_conv_1d_ncw_cw", (2, 4, 9), (4, 3), (2, 4, 7), [[], [0]], 1, 1),
+    ("depthwise_conv_2d_nhwc_hwc", (1, 9, 6, 4), (3, 2, 4), (1, 4, 3, 4), [[], [0]], 2, 1),
+    ("depthwise_conv_2d_nhwc_hwcm", (1, 6, 6, 2), (3, 3, 2, 3), (1, 4, 4, 2, 3), [[], [0], [], [], []], 1, 1),
+    ("depthwise_conv_3d_ncdhw_cdhw", (1, 2, 4, 3, 5), (2, 2, 2, 2), (1, 2, 3, 2, 4), [[], [], [0]], 1, 1),
 ]
 
 
@@ -30,7 +44,7 @@ def kind(shape: tuple[int, ...]) -> str:
 
 
 def text_of(op: str, image: tuple[int, ...], weights: tuple[int, ...], result: tuple[int, ...], **sizes: object) -> str:
-    count, start = len(image) - 2, sizes.get("start", 0.0)
+    count, start = sum(dim in "dhw" for dim in dims_of(op)[0]), sizes.get("start", 0.0)
     return f"""mesh.mesh @m(shape = 2)
     func.func @conv(%x: {kind(image)}, %w: {kind(weights)}) -> {kind(result)} {{
       %z = arith.constant dense<{start}> : {kind(result)}
@@ -42,22 +56,28 @@ def text_of(op: str, image: tuple[int, ...], weights: tuple[int, ...], result: t
     }}"""
 
 
-def convolve(x: np.ndarray, w: np.ndarray, op: str, *, stride: int, dilation: int) -> np.ndarray:
-    """Convolve element by element of the result, in the orders that the op's name states."""
-    images, weights = op.split("_")[2:]
-    x = x.transpose([images.index(c) for c in "ncdhw" if c in images])
-    w = w.transpose([weights.index(c) for c in "fcdhw" if c in weights])
-    space = [
-        (size - dilation * (taps - 1) - 1) // stride + 1 for size, taps in zip(x.shape[2:], w.shape[2:], strict=True)
-    ]
-    made = np.zeros((len(x), len(w), *space))
-    for n, f, *at in np.ndindex(made.shape):
-        window = tuple(
-            slice(p * stride, p * stride + dilation * taps, dilation) for p, taps in zip(at, w.shape[2:], strict=True)
-        )
-        made[(n, f, *at)] = (x[(n, slice(None), *window)] * w[f]).sum()
-    first = [c for c in "nfdhw" if c in images.replace("c", "f")]
-    return made.transpose([first.index(c) for c in images.replace("c", "f")])
+def dims_of(op: str) -> tuple[str, str, str]:
+    """Return the dims of image, weights and result as the op's name states them."""
+    names = op.removeprefix("depthwise_").split("_")[2:] or ["dhw"[-int(op[5]) :]] * 2
+    image, weights = names
+    if op.startswith("depthwise"):
+        return image, weights, image + ("m" if "m" in weights else "")
+    return image, weights, image.replace("c", "f")
+
+
+def convolve(x: np.ndarray, w: np.ndarray, op: str, *, made: tuple[int, ...], stride: int, dilation: int) -> np.ndarray:
+    """Convolve product by product, in the orders that the op's name states."""
+    image, weights, result = dims_of(op)
+    y = np.zeros(made)
+    taps = [dim for dim in weights if dim not in result or dim in "dhw"]
+    for place in np.ndindex(y.shape):
+        at = dict(zip(result, place, strict=True))
+        for tap in np.ndindex(*(w.shape[weights.index(dim)] for dim in taps)):
+            read = at | {dim: tap[k] for k, dim in enumerate(taps) if dim not in "dhw"}
+            read |= {dim: stride * at[dim] + dilation * tap[taps.index(dim)] for dim in taps if dim in "dhw"}
+            kernel = at | dict(zip(taps, tap, strict=True))
+            y[place] += x[tuple(read[d] for d in image)] * w[tuple(kernel[d] for d in weights)]
+    return y
 
 
 @pytest.mark.parametrize(("op", "image", "weights", "result", "split", "stride", "dilation"), CONVOLUTIONS)
@@ -77,17 +97,13 @@ def test_named_convolutions_are_partitioned_and_run(
     random = np.random.default_rng(0)
     arrays = {name: random.normal(size=shape) for name, shape in (("x", image), ("w", weights))}
     whole = run_whole(graph, arrays, np, precision="f64")[graph.outputs[0]]
-    assert np.allclose(whole, convolve(arrays["x"], arrays["w"], op, stride=stride, dilation=dilation))
+    wanted = convolve(arrays["x"], arrays["w"], op, made=result, stride=stride, dilation=dilation)
+    assert np.allclose(whole, wanted)
 
 
 WRONG: list[tuple[dict[str, object], type[ShardplanError], str]] = [
     ({"stride": "[1, 2, 3]"}, InvalidGraph, r"strides \(got \[1, 2, 3\]; wanted 2 numbers of 1 or more"),
     ({"dilation": 0}, InvalidGraph, r"dilations \(got \[0, 0\]; wanted 2 numbers"),
-    (
-        {"start": 1.0},
-        UnsupportedOp,
-        r"accumulation of a convolution with channels last \(got %z; wanted a start of zeros",
-    ),
 ]
 
 
@@ -98,6 +114,63 @@ def test_wrong_convolutions_are_refused_with_their_line(
     text = text_of("conv_2d_nhwc_hwcf", (1, 10, 10, 3), (3, 3, 3, 4), (1, 8, 8, 4), **sizes)
     with pytest.raises(error, match=rf"text: line 4 column \d+: {words}"):
         read_mlir(text)
+
+
+def test_a_convolution_adds_to_what_it_starts_from() -> None:
+    x, w = np.ones((1, 10, 10, 3)), np.ones((3, 3, 3, 4))
+    graph, _ = read_mlir(text_of("conv_2d_nhwc_hwcf", x.shape, w.shape, (1, 8, 8, 4), start=1.0))
+    assert (run_whole(graph, {"x": x, "w": w}, np, precision="f64")[graph.outputs[0]] == 28).all()
+
+
+# map of the image, its size, taps, size of the result, split of the result, what the map reads at y and r
+GENERIC = [
+    ("i + k", 10, 3, 8, 0, lambda y, r: y + r),
+    ("k + i", 10, 3, 8, 0, lambda y, r: y + r),
+    ("i * 2 + k", 10, 3, 4, 0, lambda y, r: 2 * y + r),
+    ("(k * 3) + 2 * i", 15, 4, 3, 0, lambda y, r: 2 * y + 3 * r),
+    ("i + (i + k)", 11, 3, 5, 0, lambda y, r: 2 * y + r),
+]
+
+
+def generic_text(read: str, image: int, taps: int, made: int, *, loops: str = "(i, k)", split: str = "[[0]]") -> str:
+    return f"""mesh.mesh @m(shape = 2)
+    #in = affine_map<{loops} -> ({read})>
+    #tap = affine_map<{loops} -> (k)>
+    #out = affine_map<{loops} -> (i)>
+    func.func @conv(%x: {kind((image,))}, %w: {kind((taps,))}) -> {kind((made,))} {{
+      %z = arith.constant dense<0.0> : {kind((made,))}
+      %y = linalg.generic {{indexing_maps = [#in, #tap, #out], iterator_types = ["parallel", "reduction"]}}
+        ins(%x, %w : {kind((image,))}, {kind((taps,))}) outs(%z : {kind((made,))}) {{
+      ^bb0(%a: f32, %b: f32, %c: f32):
+        %m = arith.mulf %a, %b : f32
+        %s = arith.addf %c, %m : f32
+        linalg.yield %s : f32
+      }} -> {kind((made,))}
+      %s = mesh.shard %y to <@m, {split}> : {kind((made,))}
+      return %s : {kind((made,))}
+    }}"""
+
+
+@pytest.mark.parametrize(("read", "image", "taps", "made", "axis", "place"), GENERIC)
+def test_generic_windows_are_split_along_the_result_s_loop(
+    read: str, image: int, taps: int, made: int, axis: int, place: Callable[[int, int], int]
+) -> None:  # conformance 61
+    graph, mesh = read_mlir(generic_text(read, image, taps, made))
+    program = materialized(graph, mesh, propagate(graph, mesh))
+    assert program.values[program.outputs[0]].sharding == Sharding(((axis,),))
+    (call,) = (done for done in program.instructions if isinstance(done, OpCall))
+    # The image is split along i, the taps not at all.
+    assert [call.operand_sharding(n, mesh).split_axes for n in (0, 1)] == [((axis,),), ((),)]
+    assert validate(program, shrinking="none").verdict == "equal"
+    x, w = np.random.default_rng(0).normal(size=image), np.random.default_rng(1).normal(size=taps)
+    whole = run_whole(graph, {"x": x, "w": w}, np, precision="f64")[graph.outputs[0]]
+    assert np.allclose(whole, [sum(x[place(y, r)] * w[r] for r in range(taps)) for y in range(made)])
+
+
+@pytest.mark.parametrize("read", ["i floordiv 2", "i - k", "i + k + 1", "i * k", "i mod 3", "i + s", "-i"])
+def test_maps_that_are_no_sums_of_loops_are_refused_with_their_line(read: str) -> None:
+    with pytest.raises(UnsupportedOp, match=r"line 7 column \d+: indexing maps .* of sums of loops and 0"):
+        read_mlir(generic_text(read, 10, 3, 8, loops="(i, k)[s]"))
 
 
 # left, right, result, rule

@@ -166,6 +166,8 @@ CASES: list[Case] = [
     *of("einsum", "a b c d, a b e -> a c d e", equation="b s e c, b s d -> b e c d"),
     *of("einsum", "d a, d a b, d a c -> d b c", equation="b k, b k e, b k c -> b e c"),
     *of("einsum", "a b -> b", equation="row column -> column"),
+    *of("einsum", "2 17 6 d, 3 2 d -> 2 8 5 d", equation="n (2*h+r) (w+s) c, r s c -> n h w c"),
+    *of("einsum", "a c, 3 c d -> a d", equation="(y+r-1) k, r k n -> y n"),
     *of("layer_norm_backward", "d a b, d a b, b -> d a b, b, b"),
     *of("layer_norm_backward", "d a b, d a b, a b -> d a b, a b", normalized_dims=2, eps=1e-3),
     *of("batch_norm", "d a b, a, a, a, a -> d a b", eps=1e-3),

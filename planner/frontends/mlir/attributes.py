@@ -8,6 +8,8 @@ for the form `#dialect.name<key = value, ...>`, or the last word of its text.
 from __future__ import annotations
 
 import struct
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +38,15 @@ class DenseAttribute:
     type: MlirType
 
 
+LoopSum = Mapping[int, int]
+"""A sum of loops, by number, with coefficients of 1 or more; the constant 0 has no loops."""
+
+
 @dataclass(frozen=True, slots=True)
 class AffineMap:
-    """An affine map whose results are loops (by number) or the constant 0 (None)."""
+    """An affine map whose results are sums of loops."""
 
-    results: tuple[int | None, ...]
+    results: tuple[LoopSum, ...]
 
 
 def parse_attribute(scan: Scanner, depth: int = 0) -> Any:
@@ -160,14 +166,56 @@ def _convert_element(scan: Scanner, at: int, value: object, *, kind: MlirType, b
 
 
 def _parse_affine_map(scan: Scanner) -> AffineMap | None:
-    """Parse `(d0, d1) -> (d1, 0)>`; return None if a result is anything but a loop or 0."""
+    """Parse `(d0, d1) -> (d1, 0, 2 * d0 + d1)`; return None if a result is anything but a sum of loops."""
     names = scan.parse_list("(", lambda: scan.expect(WORD, "a loop's name"), ")")
-    loops = {name: place for place, name in enumerate(names)}
+    if scan.peek(r"\["):
+        scan.parse_list("[", lambda: scan.expect(WORD, "a symbol's name"), "]")
     scan.need("->")
-    texts = scan.parse_list("(", lambda: scan.expect(r"[^,()<>]+|\([^()]*\)", "an affine expression").strip(), ")")
+    results = scan.parse_list("(", lambda: _parse_affine_sum(scan, {name: n for n, name in enumerate(names)}), ")")
     scan.need(">")
-    simple = all(text in loops or text == "0" for text in texts)
-    return AffineMap(tuple(map(loops.get, texts))) if simple else None
+    sums = [{loop: by for loop, by in term.items() if loop is not None} for term in results if term is not None]
+    simple = sums == results and all(by > 0 for term in sums for by in term.values())
+    return AffineMap(tuple(sums)) if simple else None
+
+
+def _parse_affine_sum(scan: Scanner, loops: Mapping[str, int], depth: int = 0) -> dict[int | None, int] | None:
+    """Return the coefficients of an affine expression, its constant under None; None where it is not linear."""
+    if depth > MAX_DEPTH:
+        raise scan.error("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
+    total, sign = Counter[int | None](), -1 if scan.mark("-") else 1
+    is_linear = True
+    while True:
+        term = _parse_affine_product(scan, loops, depth)
+        is_linear &= term is not None
+        for loop, factor in (term or {}).items():
+            total[loop] += sign * factor
+        if not scan.peek("[-+]"):
+            return {loop: factor for loop, factor in total.items() if factor} if is_linear else None
+        sign = 1 if scan.mark("+") else -1
+        scan.mark("-")
+
+
+def _parse_affine_product(scan: Scanner, loops: Mapping[str, int], depth: int) -> dict[int | None, int] | None:
+    term = _parse_affine_atom(scan, loops, depth)
+    while operator := scan.accept(r"\*|floordiv|ceildiv|mod"):
+        other = _parse_affine_atom(scan, loops, depth)
+        one, many = (other, term) if other is not None and set(other) <= {None} else (term, other)
+        if operator != "*" or one is None or many is None or not set(one) <= {None}:
+            term = None
+        else:
+            term = {loop: factor * one.get(None, 0) for loop, factor in many.items()}
+    return term
+
+
+def _parse_affine_atom(scan: Scanner, loops: Mapping[str, int], depth: int) -> dict[int | None, int] | None:
+    if scan.mark("("):
+        inner = _parse_affine_sum(scan, loops, depth + 1)
+        scan.need(")")
+        return inner
+    if scan.peek("[0-9]"):
+        return {None: scan.integer()}
+    name = scan.expect(WORD, "an affine expression")
+    return {loops[name]: 1} if name in loops else None
 
 
 def _parse_dialect_attribute(scan: Scanner, depth: int) -> Any:

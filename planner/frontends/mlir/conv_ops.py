@@ -1,84 +1,57 @@
-"""Handlers of linalg's named convolutions.
+"""Handlers of linalg's named convolutions, each an einsum with windows.
 
-The op table's convolution has the dims batch, channel, space of images and result, and out, in, space of weights.
-Operands and results with other orders are transposed.
+The name of an operation states the dims of image and weights in their order: n batch, g group, c channel in, f channel
+out (of a group), d h w space, and in depthwise convolutions, whose channels are groups of one, m multiplier. The dims
+of the result are those of the image, with f for c, or with m last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
-from planner.errors import InvalidGraph, UnsupportedOp
-from planner.frontends.mlir.annotation_checks import NamedValue
+from planner.errors import InvalidGraph
 from planner.frontends.mlir.attributes import DenseAttribute
-from planner.frontends.mlir.linalg_ops import accumulate, is_neutral_start
+from planner.frontends.mlir.linalg_ops import accumulate, spell_window
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.translation import MlirTranslation
-from planner.frontends.mlir.types import MlirTensorType
-from planner.ir.graph import TensorType
 
-CONVOLUTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "linalg.conv_1d_ncw_fcw": ("ncw", "fcw"),
-        "linalg.conv_1d_nwc_wcf": ("nwc", "wcf"),
-        "linalg.conv_2d_nchw_fchw": ("nchw", "fchw"),
-        "linalg.conv_2d_nhwc_fhwc": ("nhwc", "fhwc"),
-        "linalg.conv_2d_nhwc_hwcf": ("nhwc", "hwcf"),
-        "linalg.conv_3d_ncdhw_fcdhw": ("ncdhw", "fcdhw"),
-        "linalg.conv_3d_ndhwc_dhwcf": ("ndhwc", "dhwcf"),
-    }
+_SPACE = "dhw"
+_DENSE = "1d_ncw_fcw 1d_nwc_wcf 2d_nchw_fchw 2d_nhwc_fhwc 2d_nhwc_hwcf 3d_ncdhw_fcdhw 3d_ndhwc_dhwcf"
+_GROUPED = "2d_ngchw_fgchw 2d_ngchw_gfchw 2d_nhwgc_gfhwc"
+_DEPTHWISE = (
+    "1d_ncw_cw 1d_nwc_wc 1d_nwc_wcm 2d_nchw_chw 2d_nhwc_hwc 2d_nhwc_hwcm 3d_ncdhw_cdhw 3d_ndhwc_dhwc 3d_ndhwc_dhwcm"
 )
-"""Orders of the dims of images and weights: n batch, c channels in, f channels out, d h w space."""
+CONVOLUTIONS = (
+    *(f"linalg.conv_{name}" for name in ("1d", "2d", "3d", *_DENSE.split(), *_GROUPED.split())),
+    *(f"linalg.depthwise_conv_{name}" for name in _DEPTHWISE.split()),
+)
 
 
 def translate_convolution(t: MlirTranslation, operation: Operation) -> None:
-    """linalg.conv_2d_nhwc_hwcf and the other named convolutions over batches of images with channels."""
-    images, weights = CONVOLUTIONS[operation.name]
+    """linalg.conv_2d_nhwc_hwcf and the other named convolutions."""
+    image, weights, result = _read_dims(operation.name)
+    space = [dim for dim in image if dim in _SPACE]
+    stride, dilation = (
+        dict(zip(space, _list_sizes(t, operation, key, count=len(space)), strict=True))
+        for key in ("strides", "dilations")
+    )
+    windows = {dim: spell_window({dim: stride[dim], f"k{dim}": dilation[dim]}) for dim in space}
+    terms = [" ".join(windows.get(dim, dim) for dim in image), " ".join(f"k{d}" if d in space else d for d in weights)]
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
-    (made,) = t.tensors(operation)
-    if len(inputs) != 2 or any(len(kind) != len(images) for kind in (*(x.shape for x in inputs), made.type.shape)):
-        got = [list(x.shape) for x in inputs]
-        wanted = f"an image and weights of rank {len(images)}"
-        raise t.scan.error("operands of a convolution", at=operation.at, got=got, wanted=wanted, error=InvalidGraph)
-    attrs = {
-        word: _list_sizes(t, operation, key, count=len(images) - 2)
-        for word, key in (("stride", "strides"), ("dilation", "dilations"))
-    }
-    image = _transposed(t, operation, inputs[0], order=_channels_first(images), suffix=".image")
-    kernel = _transposed(t, operation, inputs[1], order=_out_in_first(weights), suffix=".weights")
-    order = _channels_first(images)
-    if order == tuple(range(len(order))):
-        accumulate(t, operation, "convolution", inputs=[image, kernel], attrs=attrs, kind="sum")
-        return
-    if not is_neutral_start(t, operation, "sum"):
-        what, wanted = "accumulation of a convolution with channels last", "a start of zeros"
-        raise t.scan.error(what, at=operation.at, got=f"%{operation.inits[0]}", wanted=wanted, error=UnsupportedOp)
-    shape = tuple(made.type.shape[dim] for dim in order)
-    kinds = [MlirTensorType(TensorType(shape, made.type.dtype))]
-    term = t.result(t.add(operation, "convolution", [image, kernel], attrs, kinds, suffix=".channels_first"))
-    back = [order.index(dim) for dim in range(len(order))]
-    t.add(operation, "transpose", [term], {"permutation": back}, (made,))
+    ranks, wanted = [len(tensor.shape) for tensor in inputs], [len(image), len(weights)]
+    if ranks != wanted:
+        raise t.scan.error("ranks of a convolution", at=operation.at, got=ranks, wanted=str(wanted), error=InvalidGraph)
+    attrs = {"equation": f"{', '.join(terms)} -> {' '.join(result)}"}
+    accumulate(t, operation, "einsum", inputs=inputs, attrs=attrs, kind="sum")
 
 
-def _channels_first(images: str) -> tuple[int, ...]:
-    """Return the dims of an image in the order batch, channel, space."""
-    return tuple(sorted(range(len(images)), key=lambda dim: "ncdhw".index(images[dim])))
-
-
-def _out_in_first(weights: str) -> tuple[int, ...]:
-    return tuple(sorted(range(len(weights)), key=lambda dim: "fcdhw".index(weights[dim])))
-
-
-def _transposed(
-    t: MlirTranslation, operation: Operation, tensor: NamedValue, *, order: Sequence[int], suffix: str
-) -> NamedValue:
-    if list(order) == list(range(len(order))):
-        return tensor
-    kind = t.types[tensor.value]
-    kinds = [MlirTensorType(TensorType(tuple(kind.shape[dim] for dim in order), kind.dtype))]
-    return t.result(t.add(operation, "transpose", [tensor], {"permutation": list(order)}, kinds, suffix=suffix))
+def _read_dims(name: str) -> tuple[str, str, str]:
+    """Return the dims of image, weights and result."""
+    rank, *dims = name.rpartition("conv_")[2].split("_")
+    image, weights = dims or [_SPACE[-int(rank[0]) :]] * 2
+    if "depthwise" in name:
+        return image, weights, image + weights[len(image) - 1 :]
+    return image, weights, image.replace("c", "f")
 
 
 def _list_sizes(t: MlirTranslation, operation: Operation, key: str, *, count: int) -> list[int]:

@@ -2,19 +2,20 @@
 
 An accumulation that starts from a tensor (linalg's `outs`) other than the neutral element is combined with that tensor
 by a separate op. The body of a linalg.generic must be one operation or the multiplication and addition of a
-contraction, and the results of its maps loops or 0. If no op of the op table has its loops, it carries its own rule.
+contraction, and the results of its maps loops, sums of loops as in a convolution, or 0. If no op of the op table has
+its loops, it carries its own rule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.annotation_checks import NamedValue
-from planner.frontends.mlir.attributes import AffineMap, DenseAttribute
+from planner.frontends.mlir.attributes import AffineMap, DenseAttribute, LoopSum
 from planner.frontends.mlir.op_names import ARITY, ELEMENTWISE, REDUCTIONS, TOSA_REDUCTIONS
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.translation import InitTensor, MlirTranslation
@@ -22,8 +23,8 @@ from planner.frontends.mlir.types import MlirTensorType
 from planner.ir.graph import TensorType
 from planner.ops import bind_op
 
-DimTerms = tuple[int | None, ...]
-"""The loop of every dim; None for a dim of size 1."""
+DimTerms = Sequence[LoopSum]
+"""The loops that index every dim, with their coefficients; none for a dim of size 1."""
 VECTOR_PRODUCTS: Mapping[str, tuple[Sequence[int], Sequence[tuple[list[int], list[int]]]]] = MappingProxyType(
     {
         "linalg.dot": ((1, 1), [([], [0]), ([], [0])]),
@@ -82,7 +83,7 @@ def translate_broadcast(t: MlirTranslation, operation: Operation) -> None:
         t.add(operation, "expand", inputs, {}, (kind,))
         return
     kept = tuple(dim for dim in range(len(kind.type.shape)) if dim not in new)
-    rule = _notation([kept], tuple(range(len(kind.type.shape))), ["0"])
+    rule = _notation([_plain(kept)], _plain(range(len(kind.type.shape))), ["0"])
     t.add(operation, "broadcast", inputs, {}, (kind,), rule)
 
 
@@ -145,8 +146,13 @@ def _dot_terms(sides: Sequence[tuple[list[int], list[int]]], ranks: Sequence[int
                 loops[dim] = free
                 result.append(free)
                 free += 1
-        operands.append(tuple(loops[dim] for dim in range(rank)))
-    return operands, tuple(result)
+        operands.append(_plain([loops[dim] for dim in range(rank)]))
+    return operands, _plain(result)
+
+
+def _plain(loops: Iterable[int]) -> DimTerms:
+    """Return the terms of dims that one loop each indexes."""
+    return [{loop: 1} for loop in loops]
 
 
 def _add_product(
@@ -157,7 +163,7 @@ def _add_product(
         (op for op in ("matmul", "linear") if _matches_rule(t, op, inputs, results=t.tensors(operation), rule=rule)),
         None,
     )
-    if op is None and not any(None in term for term in (*operands, result)):
+    if op is None and all(dim for term in (*operands, result) for dim in term):
         attrs = {"equation": _notation(operands, result, [])}
         accumulate(t, operation, "einsum", inputs=inputs, attrs=attrs, kind="sum")
         return
@@ -171,9 +177,8 @@ def translate_generic(t: MlirTranslation, operation: Operation) -> None:
     body = _read_body(t, operation)
     names = [ELEMENTWISE.get(each.name) for each in body]
     if len(maps) != len(inputs) + 1 or not all(isinstance(each, AffineMap) for each in maps):
-        raise t.scan.error(
-            "indexing maps", at=operation.at, wanted="one per operand, of loops and 0", error=UnsupportedOp
-        )
+        wanted = "one per operand, of sums of loops and 0"
+        raise t.scan.error("indexing maps", at=operation.at, wanted=wanted, error=UnsupportedOp)
     terms: list[DimTerms] = [each.results for each in maps]
     if names == ["multiply", "add"] and len(inputs) == 2 and _is_product(body, operation.parameters):
         _add_product(t, operation, inputs, operands=terms[:-1], result=terms[-1])
@@ -237,7 +242,7 @@ def _matches_rule(
     names: dict[str, str] = {}
     for mine, its in zip((*ours.operands, *ours.results), (*given.operands, *given.results), strict=True):
         for dim, other in zip(mine, its, strict=True):
-            if len(dim.loops) != len(other.loops):
+            if len(dim.loops) != len(other.loops) or dim.coefficients != other.coefficients:
                 return False
             if any(names.setdefault(a, b) != b for a, b in zip(dim.loops, other.loops, strict=True)):
                 return False
@@ -245,11 +250,25 @@ def _matches_rule(
 
 
 def _notation(operands: Sequence[DimTerms], result: DimTerms, linear: Sequence[str]) -> str:
+    """Return a rule. Loops of the result come first in a window: along them it is split."""
+    made = {loop for dim in result for loop in dim}
+
     def term(dims: DimTerms) -> str:
-        return " ".join("1" if loop is None else f"d{loop}" for loop in dims) or "[]"
+        return " ".join(map(spell, dims)) or "[]"
+
+    def spell(dim: LoopSum) -> str:
+        factors = {f"d{loop}": dim[loop] for loop in sorted(dim, key=lambda loop: loop not in made)}
+        if not factors:
+            return "1"
+        return spell_window(factors) if list(factors.values()) != [1] else next(iter(factors))
 
     groups = f"; linear {', '.join(linear)}" if linear else ""
     return f"{', '.join(map(term, operands))} -> {term(result)}{groups}"
+
+
+def spell_window(factors: Mapping[str, int]) -> str:
+    """Return the notation of a dim that is read at a sum of loops with coefficients."""
+    return f"({'+'.join(loop if factor == 1 else f'{factor}*{loop}' for loop, factor in factors.items())})"
 
 
 def accumulate(
