@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InvalidGraph
+from planner.frontends.mlir.accumulation import accumulate
 from planner.frontends.mlir.attributes import DenseAttribute
-from planner.frontends.mlir.linalg_ops import accumulate, spell_window
+from planner.frontends.mlir.loop_terms import spell_window
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.translation import MlirTranslation
 

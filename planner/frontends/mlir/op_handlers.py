@@ -15,20 +15,22 @@ from planner.frontends.mlir.annotation_checks import NamedValue
 from planner.frontends.mlir.attributes import DenseAttribute
 from planner.frontends.mlir.conv_ops import CONVOLUTIONS, translate_convolution
 from planner.frontends.mlir.linalg_ops import (
-    VECTOR_PRODUCTS,
     translate_broadcast,
-    translate_contraction,
-    translate_dot,
-    translate_dot_general,
     translate_generic,
     translate_reduction,
     translate_tosa_reduction,
     translate_transpose,
-    translate_vector_product,
 )
 from planner.frontends.mlir.module import Argument, Module
 from planner.frontends.mlir.op_names import ARITY, CONTRACTIONS, ELEMENTWISE, TOSA_REDUCTIONS, find_common_op
 from planner.frontends.mlir.operations import CALLS, SHARDINGS, SHARDS, Operation
+from planner.frontends.mlir.product_ops import (
+    VECTOR_PRODUCTS,
+    translate_contraction,
+    translate_dot,
+    translate_dot_general,
+    translate_vector_product,
+)
 from planner.frontends.mlir.sharding_syntax import ShardingSyntax
 from planner.frontends.mlir.translation import InitTensor, MlirTranslation, ScalarValue
 from planner.frontends.mlir.types import MlirTensorType
