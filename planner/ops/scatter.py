@@ -5,9 +5,10 @@
     dynamic_update_slice  x after x[.., start + k, ..] = u[.., k, ..]       the start is clamped so that u is inside
 
 The loop of positions (`v`) may be split: each device writes the elements that fall into its part. Several updates (`k`)
-may write one element of x, where the last wins: loop k is blocked. With `accumulate` updates are added (+= instead of =
-above): then k may be split, each device computes a term of the result, and only the first adds x. All are linear in x
-and u together.
+may write one element of x, where the last wins: loop k is blocked. With `accumulate` the element that is there is
+reduced with all its updates, by `reduction`: then k may be split, and each device computes a part of the result, which
+is partial. Of a sum only the first device adds x; in a maximum or a minimum x may count many times. The ops are linear
+in x and u together, but for maxima and minima, which commute with their own kind.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from planner.ops.local_indices import BEYOND, indexed_operands, local_positions
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
 
 ACCUMULATE = Attribute("accumulate", types.FLAG, False)
+REDUCTION = Attribute("reduction", types.one_of("sum", "max", "min"), "sum")
+_FUNCTIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 
 def _put_dtypes(signature: OpSignature) -> str | None:
@@ -31,35 +34,43 @@ def _put_dtypes(signature: OpSignature) -> str | None:
     return None if good else "data, integer ids, updates and a result of the data's dtype"
 
 
-def _blocked_updates(signature: OpSignature, loops: list[str]) -> str:
-    """Return the modifier that blocks the loops of updates, which may be split only where updates are added."""
-    return f"; blocked {' '.join(loops)}" if loops and not signature.read(ACCUMULATE) else ""
+def _modifiers(signature: OpSignature, loops: list[str], updates: int) -> str:
+    """Return the modifiers of a rule: `loops` are those of the updates, which are operand `updates`."""
+    accumulate, kind, names = signature.read(ACCUMULATE), signature.read(REDUCTION), " ".join(loops)
+    if kind == "sum":
+        return f"; linear 0+{updates}" + (f"; blocked {names}" if loops and not accumulate else "")
+    if not accumulate:
+        raise InvalidGraph("attribute 'reduction'", got=kind, wanted="sum, where 'accumulate' is false")
+    return (f"; {kind} {names}" if loops else "") + f"; commutes {kind} 0+{updates}"
 
 
 def _scatter_rule(signature: OpSignature) -> str:
     if len(signature.operands) != 3:
         raise InvalidGraph("number of operands", got=len(signature.operands), wanted="data, ids, updates")
     data, ids = dim_terms(signature, "v", "k")
-    return f"{data}, {ids}, {ids} -> {data}; linear 0+2{_blocked_updates(signature, ['k'])}"
+    return f"{data}, {ids}, {ids} -> {data}{_modifiers(signature, ['k'], 2)}"
 
 
 def _index_put_rule(signature: OpSignature) -> str:
     updates = len(signature.operands) - 1
     data, ids, read, loops = index_terms(signature, list(range(1, updates)))
-    return f"{data}, {', '.join(ids)}, {read} -> {data}; linear 0+{updates}{_blocked_updates(signature, loops)}"
+    return f"{data}, {', '.join(ids)}, {read} -> {data}{_modifiers(signature, loops, updates)}"
 
 
 def _base_array(local: OpContext, x: Array) -> Array:
     """Return the array to write to: x, or zeros on all but the first of the devices that compute terms of a sum."""
-    adds = [span.start for loop, span in local.spans.items() if loop[0] == "k"]
-    return x.copy() if not (local.read(ACCUMULATE) and any(adds)) else local.xp.zeros_like(x)
+    is_first = not any(span.start for loop, span in local.spans.items() if loop[0] == "k")
+    is_sum = local.read(ACCUMULATE) and local.read(REDUCTION) == "sum"
+    return local.xp.zeros_like(x) if is_sum and not is_first else x.copy()
 
 
 def _write(local: OpContext, ground: Array, inside: Array, *, places: tuple[Array, ...], updates: Array) -> None:
     if local.read(ACCUMULATE):
+        kind = local.read(REDUCTION)
         # cupy adds no i64 at places, and sums of u64 have the same bits.
-        kind = "uint64" if ground.dtype == "int64" else ground.dtype
-        local.xp.add.at(ground.view(kind), tuple(each[inside] for each in places), updates[inside].view(kind))
+        bits = "uint64" if kind == "sum" and ground.dtype == "int64" else ground.dtype
+        reduce_at = getattr(local.xp, _FUNCTIONS[kind]).at
+        reduce_at(ground.view(bits), tuple(each[inside] for each in places), updates[inside].view(bits))
         return
     last = _last_writes(local, ground.shape[: len(places)], inside, places=places)
     ground[tuple(each[last] for each in places)] = updates[last]
@@ -95,7 +106,7 @@ def _index_put(local: OpContext, x: Array, *others: Array) -> Array:
 def _update_slice_rule(signature: OpSignature) -> str:
     starts = len(signature.operands) - 2
     whole, part, loops = slice_terms(signature, starts)
-    return f"{whole}, {part}{', []' * starts} -> {whole}; linear 0+1{_blocked_updates(signature, loops)}"
+    return f"{whole}, {part}{', []' * starts} -> {whole}{_modifiers(signature, loops, 1)}"
 
 
 def _update_slice(local: OpContext, x: Array, updates: Array, *starts: Array) -> Array:
@@ -125,7 +136,7 @@ OP_DEFS = (
         0,
         _put_dtypes,
         indexed_loops={1: "v"},
-        attrs=(DIM, ACCUMULATE, BEYOND),
+        attrs=(DIM, ACCUMULATE, REDUCTION, BEYOND),
     ),
     OpDef(
         "index_put",
@@ -134,7 +145,7 @@ OP_DEFS = (
         0,
         _put_dtypes,
         indexed_loops=indexed_operands(1),
-        attrs=(DIMS, ACCUMULATE, BEYOND),
+        attrs=(DIMS, ACCUMULATE, REDUCTION, BEYOND),
     ),
     OpDef(
         "dynamic_update_slice",

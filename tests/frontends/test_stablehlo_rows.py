@@ -134,6 +134,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "positions in a dim in the middle": (lambda z, i: jnp.take(z, i % 3, axis=1), (CUBE, IDS)),
     "positions in two dims": (lambda x, i: x[i, i + 1], (X, IDS)),
     "positions written": (lambda x, i: (x.at[i[0]].set(1.0), x.at[i, i].add(2.0)), (X, IDS)),
+    "maxima and minima at positions": (lambda x, i: (x.at[i[0]].max(1.0), x.at[i, i].min(0.5)), (X, IDS)),
+    "a maximum in the middle": (lambda x: x.at[1:3, 2:5].max(0.5), (X,)),
     "positions for a dim at the back": (lambda z, i: z.at[:, :, i[0]].add(1.0), (CUBE, IDS)),
     "take_along_axis": (lambda x, p: jnp.take_along_axis(x, p, 1), (X, PAIRS)),
     "take_along_axis backward": (

@@ -141,6 +141,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda x, ids: x.gather(-1, ids), (P, IDS[:1])),
     (lambda x, ids, v: x.scatter(1, ids, v), (P[:2], torch.tensor([[0, 2], [3, 1]]), P[:2, :2] * 2)),
     (lambda x, ids, v: x.scatter_add(1, ids, v), (P[:2], IDS, P[:2, :3] * 2)),
+    (lambda x, ids, v: x.scatter_reduce(1, ids, v, "amax"), (P[:2], IDS, P[:2, :3] * 2)),
     (lambda x: x.topk(2), (X,)),
     (lambda x: x.sort(1, descending=True), (X,)),
     (lambda x: x.sort(dim=0, stable=True), (IDS,)),

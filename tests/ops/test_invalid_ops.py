@@ -36,6 +36,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("index", "a b, c -> c b", {"dims": [0]}, "dtype"),
     ("scatter", "a b, i: a c -> a b", {"dim": 1}, "dtype|number of operands"),
     ("scatter", "a b, i: a c, a c -> a b", {"dim": 1, "accumulate": 1}, "'accumulate'"),
+    ("scatter", "a b, i: a c, a c -> a b", {"dim": 1, "reduction": "max"}, "'accumulate'"),
     ("index_put", "a b, i: d, b -> a b", {"dims": [0]}, "rank"),
     ("dynamic_slice", "a b, i: [] -> a 2", {"dims": [0, 1]}, "operands"),
     ("dynamic_update_slice", "a b, a 2, [] -> a b", {"dims": [1]}, "dtype"),

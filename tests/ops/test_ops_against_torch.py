@@ -79,6 +79,12 @@ FORWARD: list[tuple[str, tuple[Any, ...], Any, dict[str, Any]]] = [
     ("index", (X, -1 - ROWS), X[-1 - ROWS], {"dims": [0], "beyond": "wrap"}),
     ("scatter", (N, IDS * 0 + ROWS[:3], IDS), N.scatter(1, IDS * 0 + ROWS[:3], IDS), {"dim": 1}),
     ("scatter", (N, IDS, IDS), N.scatter_add(1, IDS, IDS), {"dim": 1, "accumulate": True}),
+    (
+        "scatter",
+        (M, IDS, M[:, 1:4]),
+        M.scatter_reduce(1, IDS, M[:, 1:4], "amin"),
+        {"dim": 1, "accumulate": True, "reduction": "min"},
+    ),
     ("index_put", (M, ROWS[1:], Y[1:].flatten(1)), M.index_put((ROWS[1:],), Y[1:].flatten(1)), {"dims": [0]}),
     ("index_put", (M, ROWS, POSITIVE), M.index_add(0, ROWS, POSITIVE), {"dims": [0], "accumulate": True}),
     (

@@ -195,6 +195,7 @@ def lookups() -> list[Case]:
         Case("GatherND", (x(4, 4), ids(4, 3, 2))),
         Case("ScatterElements", (table, ids(8, 1, 6), x(1, 6))),
         Case("ScatterElements", (table, ids(8, 4, 6), x(4, 6)), {"reduction": "add"}),
+        *(Case("ScatterElements", (table, ids(8, 4, 6), x(4, 6)), {"reduction": kind}) for kind in ("max", "min")),
         Case("ScatterND", (table, i(4, 1, 7).reshape(3, 1), x(3, 6))),
         Case("ScatterND", (table, i(0, 1, 2, 3).reshape(2, 2), x(2)), {"reduction": "add"}),
         Case("OneHot", (ids(5, 2, 4, low=-5), i(5).reshape(()), np.array([0, 1], F)), given=(1, 2)),

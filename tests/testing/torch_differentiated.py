@@ -99,6 +99,10 @@ LOOKUPS: dict[str, Case] = {
     "masked writes": (lambda x, m: x.exp().index_put((m,), torch.tensor(0.5, dtype=x.dtype)), (ROWS, FLAGS)),
     "scattered by mask": (lambda x, y, m: x.masked_scatter(m, y), (ROWS, ROWS, FLAGS)),
     "taken": (lambda x, p: x.take(p), (ROWS, PAIRS)),
+    "scattered maxima": (
+        lambda x, y, p: (y.scatter_reduce(0, p, x, "amax"), y.scatter_reduce(0, p, x, "amin", include_self=False)),
+        ((4, 2), (6, 2), PAIRS),
+    ),
     "scattered sums": (
         lambda x, y, p: (y.scatter_reduce(0, p, x, "sum"), y.scatter_reduce(0, p, x, "mean", include_self=False)),
         ((4, 2), (6, 2), PAIRS),

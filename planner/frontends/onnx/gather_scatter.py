@@ -11,6 +11,7 @@ from planner.frontends.onnx.views import take_slice
 from planner.ir.graph import TensorType
 
 OUT_OF_RANGE = "wrap"
+_REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
 
 
 def gather(call: OnnxNodeCall) -> DocumentValue:
@@ -83,8 +84,8 @@ def scatter_nd(call: OnnxNodeCall) -> DocumentValue:
 
 def _read_reduction(call: OnnxNodeCall) -> dict[str, Any]:
     kind = call.attribute("reduction", "none")
-    call.demand(f"reduction {kind}", kind in ("none", "add"))
-    return {"accumulate": kind == "add"}
+    call.demand(f"reduction {kind}", kind in ("none", *_REDUCTIONS))
+    return {"accumulate": True, "reduction": _REDUCTIONS[kind]} if kind in _REDUCTIONS else {}
 
 
 def topk(call: OnnxNodeCall) -> Sequence[DocumentValue]:

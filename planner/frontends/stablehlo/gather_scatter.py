@@ -22,6 +22,8 @@ from planner.frontends.stablehlo.symbolic_values import KnownNumbers, TensorSymb
 from planner.frontends.stablehlo.views import slice_value, transpose_value, update_value
 from planner.ir.sharding import Shape
 
+_REDUCTIONS = {"add": "sum", "maximum": "max", "minimum": "min"}
+
 
 @dataclass(frozen=True, slots=True)
 class _IndexDims:
@@ -96,7 +98,7 @@ def _read(call: StablehloOpCall, places: _IndexDims, made: Shape) -> DocumentVal
 
 def scatter(call: StablehloOpCall) -> RowResult:
     numbers = stablehlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
-    shape, body = call.operands[0].type.shape, _scatter_kind(call)
+    shape, body = call.operands[0].type.shape, _read_reduction(call)
     away = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
     places = _IndexDims(
         tuple(numbers.scattered_dims_to_operand_dims),
@@ -109,10 +111,10 @@ def scatter(call: StablehloOpCall) -> RowResult:
     )
     x, updates = call.operands[0], call.whole(2)
     if (corner := _corner(call, places)) is not None:
-        if body == "add":
+        if body is not None:
             cuts = [slice(at, at + size) for at, size in zip(corner, updates.shape, strict=True)]
             there = call.builder.whole(slice_value(call, x, cuts, made=call.operands[2].type))
-            updates = call.step("add", [there, updates], updates.shape)
+            updates = call.step(body, [there, updates], updates.shape)
         return update_value(call, call.whole(0), updates, starts=corner)
     sizes = dict(zip(places.whole, (updates.shape[dim] for dim in places.windows), strict=True))
     taken = [sizes.get(dim, 0) for dim in range(len(shape))]
@@ -122,7 +124,8 @@ def scatter(call: StablehloOpCall) -> RowResult:
     updates = call.reshape(updates, _without(updates.shape, dropped))
     windows = [updates.shape[dim] for dim in places.windows]
     call.demand("windows that are not whole dims", windows == [shape[dim] for dim in places.whole])
-    attrs: dict[str, Any] = {"accumulate": body == "add", "beyond": "drop"}
+    reduced = {} if body is None else {"accumulate": True, "reduction": _REDUCTIONS[body]}
+    attrs: dict[str, Any] = {"beyond": "drop", **reduced}
     if places.paired:
         along, order = _along(call, places)
         updates = call.reshape(transpose_value(call, updates, order), along.shape)
@@ -167,14 +170,15 @@ def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
     return corner if inside else None
 
 
-def _scatter_kind(call: StablehloOpCall) -> str:
-    """Return `add`, or `replace` for a body that returns the update unchanged."""
+def _read_reduction(call: StablehloOpCall) -> str | None:
+    """Return the op that reduces what is there with the updates; None for a body that returns the update unchanged."""
     call.demand("several operands", len(call.operands) == 3)
     block = call.op.regions[0].blocks[0]
     if len(block.operations) == 1 and block.operations[0].operation.operands[0] == block.arguments[1]:
-        return "replace"
-    call.demand("a body that neither adds nor replaces", call.reducer() == "add")
-    return "add"
+        return None
+    kind = call.reducer()
+    call.demand(f"a body that computes {kind}", kind in _REDUCTIONS)
+    return kind
 
 
 def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[DocumentValue, list[int]]:

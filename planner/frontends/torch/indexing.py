@@ -58,22 +58,31 @@ def _trim_to_ids(call: AtenCall, x: DocumentValue, ids: DocumentValue, *, dim: i
     return x
 
 
-def scatter(accumulate: bool) -> AtenRow:
-    return lambda call: _scatter(call, accumulate=accumulate)
+def scatter(reduction: str | None) -> AtenRow:
+    return lambda call: _scatter(call, reduction)
 
 
-def _scatter(call: AtenCall, *, accumulate: bool) -> DocumentValue:
+def scatter_reduce(call: AtenCall) -> DocumentValue:
+    """Reduce what is there with what is written."""
+    call.demand("what is there left out", call["include_self"])
+    kind = {"sum": "sum", "amax": "max", "amin": "min"}.get(call["reduce"])
+    call.demand(f"reduce {call['reduce']!r}", kind is not None)
+    return _scatter(call, kind)
+
+
+def _scatter(call: AtenCall, reduction: str | None) -> DocumentValue:
     x, ids, written, dim = call["self"], call["index"], call["src"], call.dim("dim")
     others = zip(x.shape[:dim] + x.shape[dim + 1 :], ids.shape[:dim] + ids.shape[dim + 1 :], strict=True)
     call.demand("fewer positions than the data in another dim", all(a == b for a, b in others))
     call.demand("more written than positions", written.shape == ids.shape)
-    return call.emit("scatter", x, ids, written, dim=dim, accumulate=accumulate)
+    attrs = {} if reduction is None else {"accumulate": True, "reduction": reduction}
+    return call.emit("scatter", x, ids, written, dim=dim, **attrs)
 
 
 def scatter_number(call: AtenCall) -> DocumentValue:
     """Write one number at all positions."""
     written = call.full(call["value"], call["index"].shape, call["self"].dtype)
-    return _scatter(replace(call, arguments={**call.arguments, "src": written}), accumulate=False)
+    return _scatter(replace(call, arguments={**call.arguments, "src": written}), None)
 
 
 def index_select(call: AtenCall) -> DocumentValue:

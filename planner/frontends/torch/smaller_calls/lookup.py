@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -105,18 +106,27 @@ def put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 
 
 def scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """Add or average the written elements of each position."""
-    if reduce not in ("sum", "mean"):
+    """Reduce the written elements of each position, with those that are there where `include_self`."""
+    if reduce == "prod" or (include_self and reduce != "mean" and src.shape == index.shape):
         return NotImplemented
     written = src[tuple(slice(size) for size in index.shape)]
-    if not include_self:
-        self = self.scatter(dim, index, 0)
-    total = self.scatter_add(dim, index, written)
-    if reduce == "sum":
+    kind = "sum" if reduce == "mean" else reduce
+    total = self if include_self else self.scatter(dim, index, _neutral(kind, self.dtype))
+    total = total.scatter_reduce(dim, index, written, kind)
+    if reduce != "mean":
         return total
     counts = torch.ones_like(self) if include_self else torch.ones_like(self).scatter(dim, index, 0)
     counts = counts.scatter_add(dim, index, torch.ones_like(written))
     return total / counts if total.dtype.is_floating_point else total // counts
+
+
+def _neutral(reduce: str, dtype: Any) -> float:
+    """Return the number that a reduction with any other returns unchanged."""
+    if reduce == "sum":
+        return 0
+    if dtype.is_floating_point:
+        return -inf if reduce == "amax" else inf
+    return int(torch.iinfo(dtype).min if reduce == "amax" else torch.iinfo(dtype).max)
 
 
 def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
