@@ -52,6 +52,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
     "training_parity": (*RUNNING, *ZOO, "planner/export"),
+    "vision_model_coverage": ("planner/frontends",),
     "zoo": (*PLANNING, *ZOO),
 }
 """By the name of the result: the files and folders on which its figures depend."""

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 Example = tuple[nn.Module, tuple[Tensor, ...]]
 
 
 class WithLoss(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A module whose result is the mean square of the results where it is to be trained."""
+    """A module whose result is the sum of the mean squares of its results where it is to be trained."""
 
     def __init__(self, inner: nn.Module, train: bool) -> None:
         super().__init__()
@@ -21,7 +22,7 @@ class WithLoss(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def forward(self, *args: Tensor) -> Tensor:
         y = self.inner(*args)
-        return functional.mse_loss(y, torch.zeros_like(y)) if self.has_loss else y
+        return sum(functional.mse_loss(x, torch.zeros_like(x)) for x in tree_leaves(y)) if self.has_loss else y
 
 
 class GraphNet(nn.Module):  # type: ignore[misc]  # torch is untyped here

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.import_coverage import is_not_exportable
 from planner.errors import ShardplanError
 from planner.frontends.torch import import_torch
 
@@ -42,7 +43,6 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "xmod": {"default_language": "en_XX"},
 }
 """What configurations must be given, because their defaults leave it out."""
-CANNOT_EXPORT = ("model cannot be built", "torch.export cannot trace", "torch cannot differentiate")
 
 
 def list_types() -> dict[str, str]:
@@ -95,8 +95,3 @@ def _has_size(config: Any, name: str) -> bool:
         return isinstance(getattr(config, name, None), int) or (name.endswith("_token_id") and hasattr(config, name))
     except Exception:  # noqa: BLE001 - some configurations refuse to name a size that differs from layer to layer
         return False
-
-
-def is_not_exportable(refusal: str) -> bool:
-    """Return whether a refusal says that torch or transformers, not shardplan, cannot do it."""
-    return any(each in refusal for each in CANNOT_EXPORT)

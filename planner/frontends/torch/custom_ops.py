@@ -159,8 +159,8 @@ def _attention_backward(ctx: Context, grad: Tensor) -> Gradients:
     query, key, value, mask = ctx.saved_tensors[:4]
     operands = query, key, value, grad, mask, *ctx.others[4:6], *ctx.named
     if any(ctx.needs_input_grad[3:4]):
-        return (*OPS.scaled_dot_product_attention_bias_backward(*operands), None, None, None, None)
-    return (*OPS.scaled_dot_product_attention_backward(*operands), None, None, None, None, None)
+        return (*OPS.scaled_dot_product_attention_bias_backward(*operands), None, None)
+    return (*OPS.scaled_dot_product_attention_backward(*operands), None, None, None)
 
 
 def _save_attention(ctx: Context, inputs: Sequence[Any], keyword_only_inputs: dict[str, Any], output: Any) -> None:

@@ -174,10 +174,15 @@ SAME_ARGUMENTS = {
 
 
 def _replace_with_rows(graph: Graph) -> None:
-    """Replace products, attention, norms and dropouts by the custom ops, in place."""
+    """Replace products, attention, norms and dropouts by the custom ops, in place.
+
+    Their results may have other strides than torch's, with which a view may not be possible: views become reshapes.
+    """
     seeds = count()
     for node in graph.nodes:
-        if node.target in SAME_ARGUMENTS:
+        if node.target is ATEN.view.default:
+            node.target = ATEN.reshape.default
+        elif node.target in SAME_ARGUMENTS:
             node.target = SAME_ARGUMENTS[node.target]
             if node.target is custom_ops.OPS.scaled_dot_product_attention.default:
                 node.kwargs = {**node.kwargs, "seed": next(seeds)}
