@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.spmd": ("planner.spmd", *IR),
     "planner.reshard": ("planner.reshard", *PRICES, *IR),
     "planner.frontends": ("planner.frontends", *MODEL),
-    "planner.export": ("planner.export", *MODEL),
+    "planner.export": ("planner.export", "planner.rewrite", *MODEL),
     **{package: (package, *ON_RESHARD) for package in ("planner.choose", "planner.rewrite", "planner.run")},
     **{f"planner.choose.{module}": ("planner.choose", *ON_RESHARD, "solvers") for module in FORMULATION},
     "planner.judge": JUDGED,

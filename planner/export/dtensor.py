@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding
-from planner.export.uniform_shards import even_split_axes
+from planner.export.even_axes import even_split_axes
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Shape, Sharding
 

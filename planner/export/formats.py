@@ -23,8 +23,8 @@ class ExportFormat(NamedTuple):
 
 
 FORMATS = {
-    "mesh": ExportFormat("planner.export.mlir.programs:print_mesh"),
-    "shard": ExportFormat("planner.export.mlir.programs:print_shard"),
+    "mesh": ExportFormat("planner.export.mlir.spmd:print_mesh"),
+    "shard": ExportFormat("planner.export.mlir.spmd:print_shard"),
     "sdy": ExportFormat("planner.export.sdy:print_sdy"),
     "dtensor": ExportFormat("planner.export.sharding_documents:dtensor_document", "torch", "application/json", True),
     "partition-spec": ExportFormat(

@@ -13,7 +13,7 @@ from typing import Any
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from planner.errors import InvalidMesh, InvalidSharding
-from planner.export.uniform_shards import even_split_axes
+from planner.export.even_axes import even_split_axes
 from planner.ir.mesh import Mesh, MeshAxis
 from planner.ir.sharding import Shape, Sharding
 

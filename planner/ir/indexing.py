@@ -180,10 +180,13 @@ def _sharding(split: tuple[Axes, ...], partial: tuple[tuple[Reduction, int], ...
 
 
 def can_split(loop: Loop, parts: int) -> bool:
-    """Return whether a loop may be split over `parts` devices."""
-    if loop.kind is LoopKind.LINEAR:
-        return True
-    return loop.kind is not LoopKind.BLOCKED and parts <= loop.size and (not loop.even or loop.size % parts == 0)
+    """Return whether a loop may be split over `parts` devices, so that each has a part of it."""
+    return can_divide(loop, parts) and (loop.kind is LoopKind.LINEAR or parts <= loop.size)
+
+
+def can_divide(loop: Loop, parts: int) -> bool:
+    """Return whether the blocks of a loop over `parts` devices, some perhaps empty, are blocks of its dims."""
+    return loop.kind is not LoopKind.BLOCKED and (not loop.even or loop.size % parts == 0)
 
 
 def matches_size(dim: Dim, size: int, sizes: Mapping[str, int]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -53,8 +54,12 @@ class CollectiveGroup:
         return int(np.ravel_multi_index(tuple(index), tuple(self.sizes))) if self.sizes else 0
 
     def block_ranges(self, size: int) -> BlockRanges:
-        """Return the blocks of a dim. Raises RunFailed where the given block size leaves elements over."""
+        """Return the blocks of a dim. Raises RunFailed where the given blocks do not cover the dim."""
         block = self.attrs["block"]
+        if isinstance(block, list | tuple):
+            if block[-1] != size:
+                raise RunFailed("offsets of blocks", where=self.where, got=list(block), wanted=f"{size} last")
+            return list(pairwise(block))
         if block is not None and block * len(self.members) < size:
             raise RunFailed("block too small", where=self.where, got=block, wanted=f"{len(self.members)} cover {size}")
         return split_blocks(size, len(self.members), block)

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import RunFailed
-from planner.ir.program import OpCall
-from planner.ir.sharding import held_bounds
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Shape, Sharding, held_bounds
 from planner.ops import OPS
 from planner.run.backend import DECLARED
 from planner.run.local_op import run_op
 from planner.run.mailbox import Mailbox
 from planner.run.participants import Participants, find_participants
 from planner.run.spmd_ops import Reducers, answer_query, describe_wait, receive, run_group, send
-from planner.run.undef import PartialArray
+from planner.run.undef import PartialArray, check_defined
 from planner.run.value_store import ValueStore
 from planner.spmd import LocalOp, SpmdCall, SpmdProgram
 from planner.spmd.op_table import QUERIES
@@ -155,37 +155,33 @@ class _SpmdExecutor:
 
     def _run_local(self, now: Participants, done: LocalOp, device: int) -> None:
         xp, place = self.memory.xp, now.positions[device]
-        moves = done.op.op in _MOVES_ELEMENTS
-        read = self.memory.read if moves else None
-        held = [
-            read(n, device) if read else PartialArray(self.memory.read_defined(n, device, now.where))
-            for n in done.operands
-        ]
+        held = [self.memory.read(name, device) for name in done.operands]
         arrays = [each.array for each in held]
         done = bind_local_shapes(done, [array.shape for array in arrays])
         _check_shapes(now, done, place, arrays=arrays)
-        results = run_op(
-            OpCall(done.op, done.option, (), ()),
-            now.mesh,
-            place,
-            operands=arrays,
-            xp=xp,
-            precision=self.memory.precision,
-        )
+        moves = done.op.op in _MOVES_ELEMENTS and not done.loop_partitions
+        if not moves:
+            self._check_operands(now, done, device, held=held)
+        results = run_op(done, now.mesh, place, operands=arrays, xp=xp, precision=self.memory.precision)
         masks: Sequence[Array | None] = [None] * len(results)
-        if any(each.undefined is not None for each in held):
+        if moves and any(each.undefined is not None for each in held):
             marks = [each.mask(xp) for each in held]
-            masks = run_op(
-                OpCall(done.op, done.option, (), ()),
-                now.mesh,
-                place,
-                operands=marks,
-                xp=xp,
-                precision=self.memory.precision,
-            )
+            masks = run_op(done, now.mesh, place, operands=marks, xp=xp, precision=self.memory.precision)
+        elif done.loop_partitions:
+            layouts = [(done.result_sharding(n, now.mesh), kind.shape) for n, kind in enumerate(done.op.results)]
+            masks = [_mark_outside(xp, *layout, now.mesh, place) for layout in layouts]
         for name, array, mask in zip(done.results, results, masks, strict=True):
             kind = self.memory.dtype(self.memory.values[name].type)
             self.memory.put(name, device, PartialArray.of(xp, array.astype(kind, copy=False), mask), where=now.where)
+
+    def _check_operands(self, now: Participants, done: LocalOp, device: int, *, held: Sequence[PartialArray]) -> None:
+        """Raise RunFailed where an op reads an undefined element. What lies beyond the tensor's ends it does not."""
+        for position, (name, each) in enumerate(zip(done.operands, held, strict=True)):
+            if each.undefined is not None:
+                layout, shape = done.operand_sharding(position, now.mesh), done.op.rule.shapes[position]
+                outside = _mark_outside(self.memory.xp, layout, shape, now.mesh, now.positions[device])
+                inside = PartialArray.of(self.memory.xp, each.array, each.undefined & ~outside)
+                check_defined(inside, name, device, where=now.where)
 
     def _deadlock_error(self) -> RunFailed:
         """Return an error that says who waits for whom.
@@ -211,11 +207,22 @@ def _check_shapes(now: Participants, done: LocalOp, place: int, *, arrays: Seque
     """Raise RunFailed unless a device's arrays are its parts of the operands; types need not tell their sizes."""
     rule = done.op.rule
     for position, array in enumerate(arrays):
-        read = rule.read_sharding(position, done.option, now.mesh)
+        read = done.operand_sharding(position, now.mesh)
         low, high = held_bounds(read, rule.shapes[position], now.mesh)[place].T
         if array.shape != tuple((high - low).tolist()):
             wanted = (high - low).tolist()
             raise RunFailed(f"operand {position} of device {place}", where=now.where, got=array.shape, wanted=wanted)
+
+
+def _mark_outside(xp: Any, sharding: Sharding, shape: Shape, mesh: Mesh, place: int) -> Array:
+    """Mark the elements of a device's shard that lie beyond the tensor's ends, in its halos."""
+    bounds = held_bounds(sharding, shape, mesh)[place]
+    outside = xp.zeros(tuple((bounds[:, 1] - bounds[:, 0]).tolist()), bool)
+    for dim, ((start, stop), size) in enumerate(zip(bounds.tolist(), shape, strict=True)):
+        index = xp.arange(start, stop)
+        beyond = (index < 0) | (index >= size)
+        outside = outside | beyond.reshape(-1, *(1,) * (len(shape) - 1 - dim))
+    return outside
 
 
 def _last_reads(program: SpmdProgram) -> dict[int, list[str]]:

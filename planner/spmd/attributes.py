@@ -113,10 +113,14 @@ def reducible(s: CallSignature, kind: str, dtype: str) -> None:
 
 
 def block(s: CallSignature, key: str, value: Any) -> None:
-    """Check the elements of a block, given where blocks are not ceil(dim / n) of the local dim but the whole
-    tensor's.
+    """Check the elements of a block, or the offsets of all blocks, given where blocks are not ceil(dim / n) of the
+    local dim but the whole tensor's.
     """
-    if value is not None:
+    if isinstance(value, list | tuple):
+        numbers(s, key, value)
+        if len(value) < 2 or list(value) != sorted(value) or value[0] != 0:
+            s.refuse("offsets of blocks", list(value), "0 first, then never less than the one before")
+    elif value is not None:
         number(s, key, value)
         if value < 1:
             s.refuse("block size", value, "1 or more")

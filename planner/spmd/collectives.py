@@ -7,15 +7,17 @@ The types of a call, its attributes and what it may be on are those of the colle
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from planner.errors import InvalidSharding
 from planner.ir.collectives import BASIS, COLLECTIVES, Collective, Kind
-from planner.ir.sharding import Reduction
+from planner.ir.dynamic_dims import is_known
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Shape, Sharding, block_size
 from planner.spmd import attributes as check
 from planner.spmd.op_def import AttributeCheck, CallSignature, ElementRule, ShapeRule, SpmdOpDef
-from planner.spmd.types import LocalType, divide_dim, multiply_dims
+from planner.spmd.types import LocalType, are_compatible, divide_dim, group_size, multiply_dims
 
 Types = tuple[LocalType, ...]
 
@@ -39,16 +41,21 @@ def dim_attributes(move: Collective) -> dict[str, int | None]:
     return {name: getattr(move, field) for field, name in DIM_NAMES[move.kind].items()}
 
 
-def call_attributes(move: Collective, reduction: Reduction) -> dict[str, Any]:
-    """Return the attributes of a collective's call on local tensors.
+def call_attributes(
+    move: Collective, source: Sharding, whole: Shape, mesh: Mesh, *, reduction: Reduction | None = None
+) -> dict[str, Any]:
+    """Return the attributes of the call of a basis move on local tensors; `whole` is the shape of the tensor.
 
-    Raises InvalidSharding for an exchange, which no collective of the dialect can do.
+    Uneven blocks are those of the whole tensor. `reduction` is by default the source's.
     """
-    if move.is_exchange:
-        what, wanted = "no collectives of the documents lead there", "blocks to blocks, nothing made partial"
-        raise InvalidSharding(what, got=str(move), wanted=wanted)
-    reduced = {"reduction": reduction} if move.definition.reduces else {}
-    return {"mesh_axes": move.axes, **reduced, **dim_attributes(move)}
+    reduced = {"reduction": reduction or source.reduction} if move.definition.reduces else {}
+    attrs: dict[str, Any] = {"mesh_axes": move.axes, **reduced, **dim_attributes(move)}
+    if move.definition.appends and move.dim is not None:
+        parts = group_size(mesh, move.target(source).split_axes[move.dim])
+        size = whole[move.dim] if is_known(whole[move.dim]) else None
+        if size is not None and parts is not None and size % parts:
+            attrs["block"] = block_size(size, parts)
+    return attrs
 
 
 def same_type(s: CallSignature) -> Types:
@@ -87,10 +94,15 @@ def _multiply(s: CallSignature, kind: LocalType, key: str) -> LocalType:
 
 def _divide(s: CallSignature, key: str) -> LocalType:
     dim, block = s.attrs[key], s.attrs["block"]
-    size = s.input.shape[dim]
-    if block is not None and None not in (size, s.group) and block * (s.group or 0) < (size or 0):
-        s.refuse("block size", block, f"at least ceil({size} / {s.group}), so that nothing is left over")
-    return s.input.with_dim(dim, divide_dim(size, s.group, block))
+    size, parts = s.input.shape[dim], s.group
+    if isinstance(block, int) and None not in (size, parts) and block * (parts or 0) < (size or 0):
+        s.refuse("block size", block, f"at least ceil({size} / {parts}), so that nothing is left over")
+    if isinstance(block, list | tuple):
+        if not are_compatible(size, block[-1]) or not are_compatible(parts, len(block) - 1):
+            s.refuse("offsets of blocks", list(block), f"{parts or 'n'} + 1 of them, {size or 'the dim'} last")
+        widths = {stop - start for start, stop in pairwise(block)}
+        return s.input.with_dim(dim, widths.pop() if len(widths) == 1 else None)
+    return s.input.with_dim(dim, divide_dim(size, parts, block))
 
 
 def _define(kind: Kind) -> SpmdOpDef:

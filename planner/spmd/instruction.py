@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from planner.ir.graph import Op
-from planner.ir.indexing import Option
+from planner.ir.program import OpCall
 from planner.spmd.types import LocalType
 
 
@@ -35,16 +34,12 @@ class SpmdCall:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalOp:
-    """Every device's part of an op of the op table: its span of each loop under `option`.
+class LocalOp(OpCall):
+    """Every device's part of an op of the op table.
 
     The op's own shapes are those of the whole computation; with an empty option they are the local ones.
     """
 
-    op: Op
-    option: Option
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
     mesh: str | None = None
 
     @property
@@ -56,6 +51,7 @@ class LocalOp:
         split = [
             f"{loop.name}:{list(axes)}" for loop, axes in zip(self.op.rule.loops, self.option, strict=True) if axes
         ]
+        split += [f"{loop} cut {cut}" for loop, cut in self.loop_partitions]
         return self.where + (f" [{', '.join(split)}]" if split else "")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from planner.errors import InvalidProgram
+from planner.ir.indexing import can_divide
 from planner.ir.mesh import Mesh
 from planner.spmd.cluster import Cluster
 from planner.spmd.instruction import LocalOp, SpmdCall, SpmdInstruction
@@ -125,7 +126,9 @@ def _check_option(done: LocalOp, mesh: Mesh) -> None:
     loops = done.op.rule.loops
     axes = [axis for listed in done.option for axis in listed]
     good = len(done.option) == len(loops) and len(set(axes)) == len(axes) and set(axes) <= set(range(len(mesh.axes)))
-    if not good or not done.op.rule.is_allowed(done.option, mesh):
+    divided = zip(loops, done.option, strict=False)
+    good = good and all(not axes or can_divide(loop, mesh.group_size(axes)) for loop, axes in divided)
+    if not good or not done.op.rule.is_sound(done.option, mesh):
         names = " ".join(loop.name for loop in loops)
         raise InvalidProgram(
             "option the op does not allow", where=done.where, got=done.option, wanted=f"different mesh axes for {names}"
@@ -134,8 +137,7 @@ def _check_option(done: LocalOp, mesh: Mesh) -> None:
 
 def _local_operand_shape(done: LocalOp, place: int, mesh: Mesh) -> tuple[Dim, ...]:
     """Return the local shape in which the op reads an operand."""
-    rule = done.op.rule
-    return local_shape(rule.shapes[place], rule.read_sharding(place, done.option, mesh), mesh)
+    return local_shape(done.op.rule.shapes[place], done.operand_sharding(place, mesh), mesh)
 
 
 def infer_local_results(done: LocalOp, mesh: Mesh) -> tuple[LocalType, ...]:
@@ -146,7 +148,7 @@ def infer_local_results(done: LocalOp, mesh: Mesh) -> tuple[LocalType, ...]:
     for axes in filter(None, done.option):
         mesh.group_size(axes)
     return tuple(
-        LocalType(local_shape(kind.shape, done.op.rule.result_sharding(place, done.option), mesh), kind.dtype)
+        LocalType(local_shape(kind.shape, done.result_sharding(place, mesh), mesh), kind.dtype)
         for place, kind in enumerate(done.op.results)
     )
 

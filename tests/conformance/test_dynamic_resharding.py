@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from planner.errors import InvalidGraph, InvalidSharding
+from planner.errors import InvalidGraph
 from planner.export.mlir import Dialect, print_spmd
 from planner.export.mlir.dialect import tensor_type
 from planner.frontends.mlir import read_spmd
@@ -12,7 +13,8 @@ from planner.ir.dynamic_dims import DYNAMIC_DIM
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
-from planner.rewrite.symbolic_reshard import write_moves
+from planner.rewrite.lower_reshard import write_moves
+from planner.run.spmd_executor import run_spmd
 from planner.spmd import Cluster, LocalType, SpmdBuilder, SpmdCall, SpmdProgram, local_shape
 from planner.spmd.op_def import DEFAULTS
 from tests.testing.annotated_notation import sharding
@@ -37,10 +39,9 @@ ROWS = [
     ("2x?", "8x?", "[[0],[]]", "[[0],[1]]", ["all_slice f32[4,?]"]),
     ("?x2", "8x6", "[[],[0]]", "[[],[]]", ["all_gather f32[8,?]", "cast f32[8,6]"]),
 ]
-# What needs a number: whether blocks nest, and what no collective of the documents does.
+# What needs a number: whether blocks nest.
 REFUSED = [
     ("2x2", "?x4", "[[0,1],[]]", "[[0],[]]", InvalidGraph, "the size of a dim is unknown"),
-    ("2", "?x4", "[[0],[]]", "[[],[]] sum[0]", InvalidSharding, "no collectives of the documents lead there"),
 ]
 
 
@@ -111,6 +112,15 @@ def test_upstream_partitions_into_the_same_program(
     ours = program(mesh, *case)
     assert made(theirs) == wanted
     assert said(theirs) == said(ours)
+
+
+def test_a_tensor_of_unknown_size_becomes_terms_of_a_sum() -> None:
+    ours = program("2", *parts("2", "?x4", "[[0],[]]", "[[],[]] sum[0]"))
+    assert [done.op for done in calls(ours)] == ["all_gather", "all_slice"]  # the slice is of who holds the tensor
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    (terms,) = run_spmd(ours, {"x": [x[:2], x[2:]]}).outputs
+    assert (terms[0].array == x).all()
+    assert not terms[1].array.any()
 
 
 @pytest.mark.parametrize(("mesh", "shape", "source", "target", "error", "words"), REFUSED)

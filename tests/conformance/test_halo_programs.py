@@ -15,10 +15,13 @@ from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.ir.sharding import Sharding
 from planner.rewrite.propagation.propagate import propagate
+from planner.run.executor import run_whole
+from planner.run.inputs import random_inputs
 from planner.run.spmd_executor import run_spmd
 from planner.run.validate import validate
 from tests.testing.annotated_notation import local, materialized, written
 from tests.testing.graphs import Sketch
+from tests.testing.lowered_programs import check_lowered
 
 ROWS = Sharding(((0,), ()))
 HALO = Sharding(((0,), ()), halo_sizes=(2, 1))
@@ -133,9 +136,22 @@ def test_the_printed_update_halo_brings_the_neighbours_rows(dialect: Dialect) ->
                 assert not part.mask(np)[row].any()
 
 
-def test_an_exchange_of_blocks_and_halos_has_no_text() -> None:
-    program = run(chain(8, 16, Sharding(((), (0,))), BROUGHT[0][3], WIDE), Mesh.parse("4"))
-    with pytest.raises(
-        InvalidSharding, match=r"no collective of the dialect .* wanted blocks to blocks, or halos alone"
-    ):
-        print_program(program)
+# layouts of i0, n0, n1; the collectives in the text
+LOWERED = [
+    ((Sharding(((), (0,))), WIDE, WIDE), ["all_to_all", "update_halo"]),
+    ((HALO, ROWS, OFFSETS), ["update_halo", "all_gather", "all_slice"]),
+    ((OFFSETS, OFFSETS, Sharding(((), (0,)))), ["all_gather", "all_slice"]),
+    ((ROWS, Sharding(((0,), ()), halo_sizes=(1, 0)), Sharding(((), ()))), ["update_halo", "update_halo", "all_gather"]),
+]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize(("layouts", "calls"), LOWERED, ids=str)
+def test_an_exchange_is_written_as_collectives(
+    layouts: tuple[Sharding, ...], calls: list[str], dialect: Dialect
+) -> None:
+    program = run(chain(8, 14, *layouts), Mesh.parse("4"))
+    text = print_program(program, dialect)
+    assert re.findall(r" = (?:mesh|shard)\.(\w+)", text) == calls
+    arrays = random_inputs(program.graph, np, "f64", seed=0)
+    check_lowered(program, arrays, run_whole(program.graph, arrays, np, precision="f64"), 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from planner.export.mlir.dialect import Dialect
 from planner.export.mlir.graphs import print_graph
-from planner.export.mlir.programs import print_program
-from planner.export.mlir.spmd import print_spmd
+from planner.export.mlir.spmd import print_program, print_spmd
 
 __all__ = ["Dialect", "print_graph", "print_program", "print_spmd"]

@@ -21,7 +21,7 @@ from planner.export.mlir.dialect import (
     tensor_type,
 )
 from planner.export.mlir.module_writer import ModuleWriter
-from planner.ir.sharding import Sharding
+from planner.ir.sharding import Reduction, Sharding
 from planner.spmd import SpmdCall, SpmdProgram
 from planner.spmd.cluster import is_static
 from planner.spmd.folding import multi_index
@@ -95,7 +95,7 @@ class _CallWriter:
 
     def clause(self, key: str, value: Any, numbers: Iterator[str]) -> str:
         dialect = self.page.dialect
-        if value is None or value is False:
+        if value is None or value is False or (key, value) == ("reduction", Reduction.SUM):
             return ""
         match key:
             case "mesh_axes":
@@ -159,4 +159,4 @@ def _numbers(values: Sequence[int | None], names: Iterator[str]) -> str:
 
 
 def _to_text(value: Any) -> Any:
-    return [list(each) for each in value] if isinstance(value, list | tuple) else value
+    return list(map(_to_text, value)) if isinstance(value, list | tuple) else value

@@ -19,6 +19,7 @@ from planner.ir.dtypes import DTYPE_BYTES, is_float
 from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option, Rule
 from planner.ir.notation import Term
+from planner.ir.program import OpCall
 
 _TOSA = {
     **dict.fromkeys(("identity", "abs", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sin", "cos", "sigmoid")),
@@ -84,9 +85,13 @@ class LoweredForm:
 def write_op(
     site: LoweringSite, more: Mapping[str, object], noted: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Write an op with attributes `noted`; `more` (loops split, in a program) are attributes of a call."""
-    op = site.op
-    form = LOWERINGS[op.op](site) if op.op in LOWERINGS and op.notation is None else None
+    """Write an op with attributes `noted`; `more` (loops split, in a program) are attributes of a call.
+
+    A part of an op whose sizes differ between devices is a call, as its shapes alone do not tell what is broadcast.
+    """
+    op, is_sized = site.op, all(kind.is_sized for kind in (*site.read, *site.made))
+    has_form = op.op in LOWERINGS and op.notation is None and (is_sized or not more)
+    form = LOWERINGS[op.op](site) if has_form else None
     result, kept = site.page.results(op.values)
     kept |= noted
     if op.option is not None:
@@ -103,11 +108,18 @@ def write_op(
     site.page.write(f"{result} = {form.text(kept)}")
 
 
-def mark_part(op: Op, option: Option) -> dict[str, object]:
-    """Return what a call says about an op of which a device runs a part: mesh axes of its loops, and whole shapes."""
-    split = _split_loops(op, option)
+def mark_part(op: Op, done: OpCall) -> dict[str, object]:
+    """Return what a call says about an op of which a device runs a part: mesh axes of its loops, halos or offsets of
+    their blocks, and whole shapes.
+    """
+    split = _split_loops(op, done.option)
     shapes = [*op.rule.shapes, *(kind.shape for kind in op.results)]
-    return {"shardplan.split": split, "shardplan.whole": list(map(list, shapes))} if split else {}
+    cuts = {
+        loop: {"offsets": list(cut.offsets)} if cut.offsets else {"halo": list(cut.halo)}
+        for loop, cut in done.loop_partitions
+    }
+    marks: dict[str, object] = {"shardplan.split": split, "shardplan.whole": list(map(list, shapes))} if split else {}
+    return marks | ({"shardplan.cuts": cuts} if cuts else {})
 
 
 def _split_loops(op: Op, option: Option) -> dict[str, object]:

@@ -19,7 +19,24 @@ from planner.export.mlir.dialect import (
 )
 from planner.export.mlir.module_writer import ModuleWriter
 from planner.export.mlir.op_lowering import LoweringSite, mark_part, write_op
+from planner.ir.program import Program
+from planner.rewrite.lower_program import lower_program
 from planner.spmd import Cluster, LocalOp, SpmdCall, SpmdProgram
+
+
+def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
+    """Return the module of a partitioned program, lowered to local tensors."""
+    return print_spmd(lower_program(program), dialect, program.graph.name)
+
+
+def print_mesh(program: Program) -> str:
+    """Return the module for mlir-opt 19."""
+    return print_program(program, Dialect.MESH)
+
+
+def print_shard(program: Program) -> str:
+    """Return the module for mlir-opt 22."""
+    return print_program(program, Dialect.SHARD)
 
 
 def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: str = "main") -> str:
@@ -76,7 +93,7 @@ class _SpmdWriter:
         op = replace(done.op, id=done.results[0])
         read, made = ([values[name].type.tensor for name in side] for side in (done.operands, done.results))
         names = [page.names[name] for name in done.operands]
-        write_op(LoweringSite(page, op, names, read, made), mark_part(op, done.option), self.mesh(done.mesh))
+        write_op(LoweringSite(page, op, names, read, made), mark_part(op, done), self.mesh(done.mesh))
         page.names |= {name: page.names[value] for name, value in zip(done.results, op.values, strict=True)}
 
     def cast(self, call: SpmdCall) -> None:

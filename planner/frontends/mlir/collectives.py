@@ -20,6 +20,7 @@ from planner.frontends.mlir.translation import ScalarValue
 from planner.frontends.mlir.types import MlirType
 from planner.ir.dynamic_dims import DYNAMIC_DIM
 from planner.ir.graph import Op, TensorType
+from planner.ir.loop_partition import LoopPartition, LoopPartitions
 from planner.ops import bind_op
 from planner.spmd import INDEX, SPMD_OPS, LocalType
 from planner.spmd.folding import linear_index
@@ -28,6 +29,7 @@ from planner.spmd.op_table import MESH_SHAPE_OPS
 
 SHARDPLAN_PREFIX = ("block", "only", "reducer")
 """Attributes of calls that the dialect does not have; the text spells them shardplan.block, ..."""
+_PLACES = {"scope": "", "phase": "forward"}
 SENTINEL = -(1 << 63)
 """MLIR's mark for a dynamic number among static ones, in the generic form."""
 
@@ -55,6 +57,7 @@ def _translate_part(t: ProgramTranslation, operation: Operation, attrs: Mapping[
     kinds = [_local_type(t, kind, operation) for kind in (*operation.operand_types, *operation.result_types)]
     split, whole = attrs["shardplan.split"], attrs.get("shardplan.whole")
     given, notation = attrs.get("shardplan.attrs", {}), attrs.get("shardplan.rule")
+    cuts = _read_cuts(attrs.get("shardplan.cuts", {}))
     valid = isinstance(split, dict) and all(map(_is_list, split.values())) and isinstance(given, dict)
     if not valid or not isinstance(whole, list) or len(whole) != len(kinds) or not all(map(_is_list, whole)):
         what, wanted = "attributes shardplan.split and shardplan.whole", "mesh axes per loop, and shapes"
@@ -66,10 +69,22 @@ def _translate_part(t: ProgramTranslation, operation: Operation, attrs: Mapping[
     rule = bind_op(op, types[:count], types[count:], attrs=given, notation=None if notation is None else str(notation))
     inputs = tuple(t.find_value(name, operation.at) for name in operation.operands)
     name = str(operation.attrs.get("shardplan.id", operation.results[0] if operation.results else op))
-    whole_op = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), notation=notation)
-    t.under_option(operation, whole_op, split)
+    scope, phase = (str(operation.attrs.get(f"shardplan.{key}", other)) for key, other in _PLACES.items())
+    whole_op = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), scope, phase, notation)
+    t.under_option(operation, whole_op, split, cuts)
     for result, kind in zip(operation.results, operation.result_types, strict=False):
         t.check_type(result, kind, operation.at)
+
+
+def _read_cuts(given: object) -> LoopPartitions:
+    """Return halos or offsets by loop. Raises InvalidGraph."""
+    cuts = []
+    for loop, cut in given.items() if isinstance(given, dict) else ():
+        halo, offsets = (cut.get("halo", [0, 0]), cut.get("offsets", [])) if isinstance(cut, dict) else ([], [])
+        if not _is_list(halo) or not _is_list(offsets) or len(halo) != 2:
+            raise InvalidGraph("attribute shardplan.cuts", got=cut, wanted="halo = [before, after], or offsets")
+        cuts.append((str(loop), LoopPartition((halo[0], halo[1]), tuple(offsets))))
+    return tuple(sorted(cuts))
 
 
 def _is_list(value: object) -> bool:

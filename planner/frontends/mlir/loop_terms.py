@@ -36,9 +36,13 @@ def matches_rule(
     names: dict[str, str] = {}
     for mine, its in zip((*ours.operands, *ours.results), (*given.operands, *given.results), strict=True):
         for dim, other in zip(mine, its, strict=True):
-            if len(dim.loops) != len(other.loops) or dim.coefficients != other.coefficients:
+            # A loop of one turn and no loop are the same.
+            loops, others = (
+                [loop for loop in each.loops if rule.sizes[loop] != 1] for each, rule in ((dim, ours), (other, given))
+            )
+            if len(loops) != len(others) or dim.coefficients != other.coefficients:
                 return False
-            if any(names.setdefault(a, b) != b for a, b in zip(dim.loops, other.loops, strict=True)):
+            if any(names.setdefault(a, b) != b for a, b in zip(loops, others, strict=True)):
                 return False
     return len(set(names.values())) == len(names)
 

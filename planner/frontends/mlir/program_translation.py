@@ -19,6 +19,7 @@ from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.translation import MlirTranslation, ScalarValue
 from planner.frontends.mlir.types import MlirTensorType, MlirType
 from planner.ir.graph import Op, value_id
+from planner.ir.loop_partition import LoopPartitions
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.spmd import (
@@ -138,15 +139,17 @@ class ProgramTranslation(MlirTranslation):
         local = super().add(operation, op, inputs, attrs, results, notation, suffix)
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
         name = None if mesh == self.shardings.default else mesh
-        self.steps.append(LocalOp(local, ((),) * len(local.rule.loops), local.inputs, local.values, name))
+        self.steps.append(LocalOp(local, ((),) * len(local.rule.loops), local.inputs, local.values, mesh=name))
         return local
 
-    def under_option(self, operation: Operation, op: Op, split: Mapping[str, Sequence[int]]) -> None:
+    def under_option(
+        self, operation: Operation, op: Op, split: Mapping[str, Sequence[int]], cuts: LoopPartitions
+    ) -> None:
         """Add an op with global shapes, whose loops are split over devices by `split` (mesh axes by loop)."""
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
         option = tuple(tuple(split.get(loop.name, ())) for loop in op.rule.loops)
         Sharding(option).complete(len(option), self.meshes[mesh])
-        part = LocalOp(op, option, op.inputs, op.values, None if mesh == self.shardings.default else mesh)
+        part = LocalOp(op, option, op.inputs, op.values, cuts, None if mesh == self.shardings.default else mesh)
         self.steps.append(part)
         types = infer_local_results(part, self.meshes[mesh])
         for text, value, kind in zip(operation.results, op.values, types, strict=False):

@@ -22,7 +22,7 @@ from planner.ir.basis_moves import is_exact
 from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
-from planner.ir.sharding import Reduction, Sharding, block_size
+from planner.ir.sharding import Reduction, Sharding
 from planner.spmd import LocalType, SpmdCall, local_shape, rfc_collectives
 from planner.spmd.collectives import call_attributes
 
@@ -101,12 +101,8 @@ def _add_move(
     elif not is_exact(move, source, target, shape=whole.shape, mesh=mesh):
         what, wanted = "blocks that do not nest", "blocks that are unions of the smaller ones"
         raise InvalidSharding(what, got=f"{whole} from {source} to {target}", wanted=wanted)
-    attrs, local = (
-        {**on_mesh, **call_attributes(move, reduction)},
-        LocalType(local_shape(whole.shape, target, mesh), whole.dtype),
-    )
-    if move.definition.appends and move.dim is not None and None in local.shape:
-        attrs["block"] = block_size(whole.shape[move.dim], mesh.group_size(target.split_axes[move.dim]))
+    attrs = {**on_mesh, **call_attributes(move, source, whole.shape, mesh, reduction=reduction)}
+    local = LocalType(local_shape(whole.shape, target, mesh), whole.dtype)
     _, (inferred,) = t.infer(SpmdCall(move.kind, (operand,), (result,), (), attrs))
     made = result if inferred == local else f"{result}.blocks"
     t.call(move.kind, [operand], [made], None, attrs)
