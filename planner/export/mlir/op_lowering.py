@@ -20,6 +20,7 @@ from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option, Rule
 from planner.ir.notation import Term
 from planner.ir.program import OpCall
+from planner.ops import bind_op
 
 _TOSA = {
     **dict.fromkeys(("identity", "abs", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sin", "cos", "sigmoid")),
@@ -117,6 +118,7 @@ def mark_part(op: Op, done: OpCall) -> dict[str, object]:
     cuts = {
         loop: {"offsets": list(cut.offsets)} if cut.offsets else {"halo": list(cut.halo)}
         for loop, cut in done.loop_partitions
+        if loop in split
     }
     marks: dict[str, object] = {"shardplan.split": split, "shardplan.whole": list(map(list, shapes))} if split else {}
     return marks | ({"shardplan.cuts": cuts} if cuts else {})
@@ -163,11 +165,14 @@ def _lower_matmul(site: LoweringSite) -> LoweredForm | None:
 
 def _lower_generic(site: LoweringSite, body: Sequence[str], start: float | None) -> LoweredForm | None:
     """Return a linalg.generic over the op's loops; `body` reads all operands, or multiplies and adds."""
-    loops = {loop.name: place for place, loop in enumerate(site.op.rule.loops) if loop.kind is not LoopKind.LINEAR}
-    maps = _affine_maps(site.op.rule, loops)
+    op = site.op
+    # On shards, the loops of the shards: a loop of the whole op may have one turn there.
+    rule = bind_op(op.op, tuple(site.read), tuple(site.made), attrs=op.attrs, notation=op.notation)
+    loops = {loop.name: place for place, loop in enumerate(rule.loops) if loop.kind is not LoopKind.LINEAR}
+    maps = _affine_maps(rule, loops)
     if maps is None:
         return None
-    inside = {loop for term in site.op.rule.results for dim in term for loop in dim.loops}
+    inside = {loop for term in rule.results for dim in term for loop in dim.loops}
     kinds = ", ".join(f'"{"parallel" if loop in inside else "reduction"}"' for loop in loops)
     written, scalar = site.page.start(site.made[0], start, site.op.id), element_type(site.made[0].dtype)
     inner = [site.page.fresh("in") for _ in (*site.operands, 0)]
