@@ -40,6 +40,7 @@ TABLE_FILES = [
 FORMS_COLLECTIVES = [
     "planner/rewrite/optimize/",
     "planner/reshard/documented_path.py",
+    "planner/rewrite/lower_reshard.py",  # writes an exchange as the dialect's collectives
     "planner/export/sdy.py",  # makes an all_reduce part of the op before it
     "planner/frontends/mlir/rfc_collectives.py",  # the RFC calls the axes of an all_slice a sharding
 ]

@@ -72,7 +72,7 @@ class _Writer:
     on: dict[str, Any]
 
     def basis_move(self, value: str, source: Sharding, move: Collective) -> str:
-        attrs = call_attributes(move, source, self.whole.shape, self.mesh)
+        attrs = call_attributes(move, source, self.whole.shape, mesh=self.mesh)
         return self.build.call(move.kind, value, **attrs, **self.on)[0]
 
     def cast(self, value: str, sharding: Sharding) -> str:
@@ -110,7 +110,7 @@ class _Writer:
         wanted = Sharding(_without(target, after), tuple(stays), source.reduction)
         for move in plan_collectives(held, wanted, self.whole.shape, mesh=self.mesh):
             value, held = self.basis_move(value, held, move), move.target(held)
-        value = self._make_partial(value, wanted, new, target.reduction)
+        value = self._make_partial(value, wanted, new, reduction=target.reduction)
         for dim in after.keys() - kept:
             sliced: dict[str, Any] = {"mesh_axes": target.split_axes[dim], "slice_axis": dim, "block": after[dim]}
             (value,) = self.build.call(Kind.ALL_SLICE, value, **sliced, **self.on)
@@ -124,7 +124,7 @@ class _Writer:
         sizes: dict[str, Any] = {"source_halo_sizes": old, "destination_halo_sizes": new}
         return self.build.call("update_halo", value, split_axes=target.split_axes, **sizes, **self.on)[0]
 
-    def _make_partial(self, value: str, held: Sharding, axes: Axes, reduction: Reduction) -> str:
+    def _make_partial(self, value: str, held: Sharding, axes: Axes, *, reduction: Reduction) -> str:
         """Leave the tensor on the first device along the axes, and what changes no result on the others.
 
         Where equal terms change nothing, all keep the tensor.

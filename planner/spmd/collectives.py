@@ -42,7 +42,7 @@ def dim_attributes(move: Collective) -> dict[str, int | None]:
 
 
 def call_attributes(
-    move: Collective, source: Sharding, whole: Shape, mesh: Mesh, *, reduction: Reduction | None = None
+    move: Collective, source: Sharding, whole: Shape, *, mesh: Mesh, reduction: Reduction | None = None
 ) -> dict[str, Any]:
     """Return the attributes of the call of a basis move on local tensors; `whole` is the shape of the tensor.
 

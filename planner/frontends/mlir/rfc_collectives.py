@@ -101,7 +101,7 @@ def _add_move(
     elif not is_exact(move, source, target, shape=whole.shape, mesh=mesh):
         what, wanted = "blocks that do not nest", "blocks that are unions of the smaller ones"
         raise InvalidSharding(what, got=f"{whole} from {source} to {target}", wanted=wanted)
-    attrs = {**on_mesh, **call_attributes(move, source, whole.shape, mesh, reduction=reduction)}
+    attrs = {**on_mesh, **call_attributes(move, source, whole.shape, mesh=mesh, reduction=reduction)}
     local = LocalType(local_shape(whole.shape, target, mesh), whole.dtype)
     _, (inferred,) = t.infer(SpmdCall(move.kind, (operand,), (result,), (), attrs))
     made = result if inferred == local else f"{result}.blocks"
