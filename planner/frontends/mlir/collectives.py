@@ -71,7 +71,7 @@ def _translate_part(t: ProgramTranslation, operation: Operation, attrs: Mapping[
     name = str(operation.attrs.get("shardplan.id", operation.results[0] if operation.results else op))
     scope, phase = (str(operation.attrs.get(f"shardplan.{key}", other)) for key, other in _PLACES.items())
     whole_op = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), scope, phase, notation)
-    t.under_option(operation, whole_op, split, cuts)
+    t.under_option(operation, whole_op, split, cuts=cuts)
     for result, kind in zip(operation.results, operation.result_types, strict=False):
         t.check_type(result, kind, operation.at)
 

@@ -143,7 +143,7 @@ class ProgramTranslation(MlirTranslation):
         return local
 
     def under_option(
-        self, operation: Operation, op: Op, split: Mapping[str, Sequence[int]], cuts: LoopPartitions
+        self, operation: Operation, op: Op, split: Mapping[str, Sequence[int]], *, cuts: LoopPartitions
     ) -> None:
         """Add an op with global shapes, whose loops are split over devices by `split` (mesh axes by loop)."""
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
