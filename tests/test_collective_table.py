@@ -33,6 +33,7 @@ TABLE_FILES = [
     "planner/choose/hardware/nccl_tests.py",
     "planner/choose/hardware/network.py",
     "planner/export/shard_map/collectives.py",
+    "planner/export/torch_program/collectives.py",
     "planner/ir/collectives.py",
     "planner/run/collectives.py",
     "planner/spmd/collectives.py",
@@ -70,6 +71,14 @@ def test_every_collective_has_a_call_of_jax() -> None:
 
     assert sorted(LAX) == sorted(BASIS)
     assert all((LAX[kind].reductions is not None) == COLLECTIVES[kind].reduces for kind in BASIS)
+
+
+def test_every_collective_has_a_call_of_torch() -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+    from planner.export.torch_program.collectives import FUNCTIONAL
+
+    assert sorted(FUNCTIONAL) == sorted(BASIS)
+    assert all((FUNCTIONAL[kind].reductions is not None) == COLLECTIVES[kind].reduces for kind in BASIS)
 
 
 def test_the_exchange_alone_is_no_basis_move() -> None:

@@ -10,5 +10,6 @@ WORDS = [
     ("dtensor", '"values"'),
     ("partition-spec", '"values"'),
     ("shard-map", "def mapped(mesh):"),
+    ("torch", "torch.distributed._functional_collectives"),
     ("model-explorer", '"graphs"'),
 ]

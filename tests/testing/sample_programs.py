@@ -32,12 +32,12 @@ def random_program(question: Formulation, seed: int) -> Program:
     return write_program(question, question.decode(chosen))
 
 
-def training_step(model: str, dtype: str) -> Program:
+def training_step(model: str, dtype: str, notation: str = "dp=2,tp=4") -> Program:
     """Return a shrunk training step with Adam, data and tensor parallel."""
     document = import_zoo(model, layers=1, batch=8, seq=64, train="adam", dtype=dtype)
-    mesh = Mesh.parse("dp=2,tp=4")
+    mesh = Mesh.parse(notation)
     graph = load_graph(validate_document(GraphDocument, document, model), mesh)
-    question = question_of(graph, "dp=2,tp=4")
+    question = question_of(graph, notation)
     chosen = encode_baseline(question, next(each for each in list_baselines(graph, mesh) if each.name == "DPxTP"))
     assert chosen is not None
     return shrink(write_program(question, question.decode(chosen)))

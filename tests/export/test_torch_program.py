@@ -1,0 +1,87 @@
+"""Programs for torch.distributed: processes over gloo compute the graph's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.errors import InvalidSharding
+from planner.ir.collectives import Kind
+from planner.ir.program import Program
+from planner.ir.sharding import Reduction
+from planner.reshard.documented_path import make_documented_path
+from planner.rewrite.materialize import materialize_completed
+from planner.rewrite.propagation.propagate import propagate
+from planner.run.executor import run_whole
+from planner.run.inputs import random_inputs
+from tests.testing.op_cases import CASES
+from tests.testing.random_graphs import random_graph
+from tests.testing.sample_programs import alone, known_by_its_rule, moves, question_of, random_program, training_step
+from tests.testing.torch_programs import run_programs
+
+pytestmark = pytest.mark.frameworks("torch")
+
+# Ops whose array functions ask for more than shapes: where a span begins, what a mask leaves, numbers that only the
+# devices know, unsigned numbers, windows.
+ROWS = (
+    *("addmm", "arange", "embedding", "embedding_backward", "scatter", "index_put", "split", "tril", "dilate", "adam"),
+    *("scaled_dot_product_attention_backward", "grouped_mm", "dynamic_slice", "dynamic_update_slice", "random_bits"),
+    *("convolution", "max_pool_backward", "batch_norm_backward", "product", "dropout"),
+)
+STEP_MESH = "dp=3,tp=2"
+
+
+def agree(programs: Sequence[Program], folder: Path) -> None:
+    """Numbers are those of the graph, for all programs of one number of devices."""
+    from planner.export.torch_program import print_torch
+
+    inputs = [random_inputs(program.graph, np, "declared", seed=0) for program in programs]
+    jobs = [
+        (print_torch(program), [arrays[name] for name, _ in program.arguments])
+        for program, arrays in zip(programs, inputs, strict=True)
+    ]
+    found = run_programs(folder, jobs, programs[0].mesh.devices)
+    for program, arrays, results in zip(programs, inputs, found, strict=True):
+        with np.errstate(all="ignore"):
+            whole = run_whole(program.graph, arrays, np, precision="declared")
+        for name, result in zip(program.graph.outputs, results, strict=True):
+            most = np.abs(whole[name][np.isfinite(whole[name])]).max(initial=1e-30)
+            np.testing.assert_allclose(result, whole[name], rtol=0, atol=1e-5 * most, err_msg=str(program))
+
+
+def test_processes_compute_the_graph(tmp_path: Path) -> None:
+    """A whole training step, ops of every kind on uneven blocks, and halos, offsets and partial values."""
+    first = {case.op: case for case in CASES if case.op in ROWS}
+    assert set(first) == set(ROWS)
+    programs = [random_program(question_of(alone(case), "3x2"), 1) for case in first.values()]
+    for seed in range(60):
+        graph, mesh = random_graph(seed, halos=True)
+        if mesh.devices == 6:
+            completed = propagate(graph, mesh)
+            programs.append(materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh)))
+    programs.append(training_step("gpt2", "f32", STEP_MESH))
+    held = [value.sharding for program in programs for value in program.values.values()]
+    assert {each.reduction for each in held if each.partial} > {Reduction.SUM, Reduction.MAX}
+    assert any(each.halo_sizes for each in held)
+    assert any(each.sharded_dims_offsets for each in held)
+    assert {move.kind for program in programs for move in moves(program)} == set(Kind)
+    agree(programs, tmp_path)
+
+
+def test_a_module_has_the_scopes_of_its_ops_as_comments() -> None:
+    from planner.export.torch_program import print_torch
+
+    text = print_torch(training_step("gpt2", "f32", STEP_MESH))
+    assert "# forward transformer.h.0\n" in text
+    assert "# backward" in text
+    assert "# update" in text
+
+
+def test_an_op_without_an_array_function_is_refused_by_its_name() -> None:
+    from planner.export.torch_program import print_torch
+
+    with pytest.raises(InvalidSharding, match=r"op 'n' \(sort_rows\)"):
+        print_torch(random_program(question_of(known_by_its_rule(), "2"), 0))
