@@ -44,10 +44,11 @@ class Baseline:
 def list_baselines(graph: Graph, mesh: Mesh) -> list[Baseline]:
     """Return the standard layouts of a graph that exist on the mesh."""
     axes = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1)
+    parallel = _baseline("data parallel", graph, mesh, data=axes, tensor=())
     layouts = [
         _baseline("fully replicated", graph, mesh, data=(), tensor=()),
-        _baseline("data parallel", graph, mesh, data=axes, tensor=()),
-        _fsdp(_baseline("FSDP", graph, mesh, data=axes, tensor=()), graph, mesh, axes=axes),
+        parallel,
+        _fsdp(parallel, graph, mesh, axes=axes),
         _baseline("Megatron tensor parallel", graph, mesh, data=(), tensor=axes),
     ]
     layouts += [_baseline("DPxTP", graph, mesh, data=axes[:1], tensor=axes[1:])] if len(axes) > 1 else []
@@ -90,7 +91,7 @@ def _fsdp(plain: Baseline, graph: Graph, mesh: Mesh, *, axes: Axes) -> Baseline:
         fitting = [d for d, n in enumerate(shape) if n % parts == 0] or [d for d, n in enumerate(shape) if n >= parts]
         if entry.kind == "parameter" and fitting:
             inputs[entry.id] = Sharding(tuple(axes if d == fitting[0] else () for d in range(len(shape))))
-    return Baseline(plain.name, inputs, plain.options)
+    return Baseline("FSDP", inputs, plain.options)
 
 
 def _update_as_stored(layout: Baseline, graph: Graph) -> Baseline:

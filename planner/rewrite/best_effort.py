@@ -27,7 +27,7 @@ def complete_options(graph: Graph, mesh: Mesh, given: Given, *, inputs: Mapping[
     for op in reversed(graph.ops):
         _take_axes(op, loop_axes[op.id], mesh, terms=zip(op.rule.results, op.values, strict=True), split=split)
         option = _op_option(op, loop_axes[op.id])
-        for operand, value in enumerate(op.inputs):
+        for operand, value in enumerate(op.inputs if any(option) else ()):
             wanted = op.rule.operand_sharding(operand, option).split_axes
             # The first wish wins (the last reader's, as the walk is backward): later ones would undo what it decided.
             if value not in split and any(wanted):
@@ -37,7 +37,7 @@ def complete_options(graph: Graph, mesh: Mesh, given: Given, *, inputs: Mapping[
         _take_axes(op, loop_axes[op.id], mesh, terms=zip(op.rule.operands, op.inputs, strict=True), split=split)
         option = _op_option(op, loop_axes[op.id])
         for result, value in enumerate(op.values):
-            split[value] = op.rule.result_sharding(result, option).split_axes
+            split[value] = op.rule.result_sharding(result, option).split_axes if any(option) else ()
     return {op.id: _op_option(op, loop_axes[op.id]) for op in graph.ops}
 
 
@@ -54,11 +54,11 @@ def _take_axes(
     split: Mapping[str, Sequence[Axes]],
 ) -> None:
     """Add the axes that the dims of some values have for the op's loops."""
-    loops = {loop.name: loop for loop in op.rule.loops}
     for term, value in terms:
         for dim, axes in zip(term, split.get(value, ()), strict=False):
             if not axes or dim.joined or not dim.loops or taken.get(dim.loops[0]):
                 continue
             used = {axis for others in taken.values() for axis in others}
-            if not used & set(axes) and can_split(loops[dim.loops[0]], mesh.group_size(axes)):
-                taken[dim.loops[0]] = axes
+            loop = next(loop for loop in op.rule.loops if loop.name == dim.loops[0])
+            if not used & set(axes) and can_split(loop, mesh.group_size(axes)):
+                taken[loop.name] = axes
