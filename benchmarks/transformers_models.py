@@ -8,6 +8,8 @@ from typing import Any
 from benchmarks.import_coverage import is_not_exportable
 from planner.errors import ShardplanError
 from planner.frontends.torch import import_torch
+from planner.frontends.torch.capture import model_class
+from planner.frontends.torch.published_config import list_defaults
 
 SIZES = {
     2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers "
@@ -32,6 +34,7 @@ ATTEMPTS: tuple[dict[str, int], ...] = (
 )
 """The sizes of tiny instances. Not every configuration takes them all: the first that can be exported is used."""
 REQUIRED: dict[str, dict[str, Any]] = {
+    "dbrx": {"attn_config": {"rope_theta": 10000.0}},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "esm": {"vocab_size": 128},
@@ -80,14 +83,9 @@ def import_type(kind: str, train: str | None) -> dict[str, Any]:
 
 
 def _import_sized(kind: str, train: str | None, sizes: Mapping[str, int]) -> dict[str, Any]:
-    from transformers import CONFIG_MAPPING
-
-    try:
-        given = CONFIG_MAPPING[kind]()
-    except Exception:  # noqa: BLE001 - defaults that their own checks refuse: import_torch says so
-        given = None
-    config = {name: size for name, size in sizes.items() if _has_size(given, name)} | REQUIRED.get(kind, {})
-    return import_torch(f"transformers:{kind}", batch=2, seq=16, config=config, train=train)
+    defaults = list_defaults(kind, model_class(kind))
+    config = {name: size for name, size in sizes.items() if any(_has_size(each, name) for each in defaults)}
+    return import_torch(f"transformers:{kind}", batch=2, seq=16, config=config | REQUIRED.get(kind, {}), train=train)
 
 
 def _has_size(config: Any, name: str) -> bool:

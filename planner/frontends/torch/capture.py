@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 from planner.errors import InvalidGraph, InvalidRequest
 from planner.frontends.torch.aten_call import DTYPES
 from planner.frontends.torch.joint_graph import ModuleWithLoss
+from planner.frontends.torch.published_config import build_config
 from planner.frontends.torch.traceable import traceable_modules
 
 ATTENTION = "shardplan"
@@ -152,7 +153,7 @@ def _text_example(kind: str, module: Any, batch: int, *, seq: int | None) -> dic
     return inputs | ({"use_cache": False} if "use_cache" in accepted else {})
 
 
-def _model_class(kind: str) -> Any:
+def model_class(kind: str) -> Any:
     """Return the model class with the head that the type is trained with."""
     from transformers import (
         CONFIG_MAPPING,
@@ -186,37 +187,22 @@ def _is_classifier(module: Any) -> bool:
 
 def _build_model(kind: str, options: CaptureOptions) -> Any:
     """Return the model with initialized weights, which have no storage on the meta device."""
-    from transformers import CONFIG_MAPPING
-
-    model = _model_class(kind)
+    model = model_class(kind)
     if options.dtype not in FLOATS:
         raise InvalidRequest("dtype", where=kind, got=options.dtype, wanted=f"one of {', '.join(FLOATS)}")
-    overrides = dict(options.config)
-    if options.layers is not None:
-        overrides["num_hidden_layers"] = options.layers
     _register_attention()
     try:
-        config, dtype = CONFIG_MAPPING[kind](**overrides), DTYPES[options.dtype]
-        if options.layers is not None and hasattr(config, "num_decoder_layers"):
-            config.num_decoder_layers = options.layers
-        config = _own_config(model, config)
+        config = build_config(kind, model, options.config, layers=options.layers)
+        dtype = DTYPES[options.dtype]
         # A model with attention code of its own gets its own masks: it would read our None as "every key is visible".
         if model._supports_sdpa:
             with suppress(KeyError):  # raised by models that have a class for each implementation
                 return model._from_config(config, attn_implementation=ATTENTION, dtype=dtype).to("meta")
         return model._from_config(config, attn_implementation="eager", dtype=dtype).to("meta")
+    except InvalidRequest:
+        raise
     except Exception as refused:  # the checks of configurations raise what they like
         raise InvalidRequest("model cannot be built", where=kind, got=_format_failure(refused)) from refused
-
-
-def _own_config(model: Any, config: Any) -> Any:
-    """Return the part of a configuration that is the model's, such as that of its text, without a cache of keys."""
-    parts = {name: getattr(config, name) for name in config.sub_configs}
-    own = next((part for name, part in parts.items() if config.sub_configs[name] is model.config_class), config)
-    for each in (config, *parts.values()):
-        if hasattr(each, "use_cache"):
-            each.use_cache = False
-    return own
 
 
 def _register_attention() -> None:
