@@ -42,6 +42,8 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 16},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "ministral": {"head_dim": 16},
+    "musicgen": {"num_codebooks": 2},
+    "musicgen_melody": {"num_codebooks": 2},
     "nemotron": {"num_key_value_heads": 2},
     "xmod": {"default_language": "en_XX"},
 }
