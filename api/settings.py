@@ -24,12 +24,14 @@ WORKER_TTL_S = 3 * HEARTBEAT_S
 class Limits:
     """The limits of a request and of a child process; shown at `/v1/limits`.
 
-    `body_bytes` applies to a body as received and again as decompressed; it must arrive within `body_s`. `max_queued`
-    plans and `streams` of events are allowed per tenant, `webhooks` and `requests_per_s` (`burst` at once) per key. A
-    child process is killed when it exceeds a `child_*` limit, or `answer_wall_s` where a request waits for it.
+    `body_bytes` applies to a body as received and again as decompressed; it must arrive within `body_s`. A process
+    holds `bodies_bytes` of bodies at once, half of them of one tenant. `max_queued` plans and `streams` of events are
+    allowed per tenant, `webhooks` and `requests_per_s` (`burst` at once) per key. A child process is killed when it
+    exceeds a `child_*` limit, or `answer_wall_s` where a request waits for it.
     """
 
     body_bytes: int = MAX_BYTES
+    bodies_bytes: int = 8 * MAX_BYTES
     nesting: int = 64
     nodes: int = MAX_NODES
     edges: int = 200_000

@@ -51,6 +51,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "solver_deterministic": ("solvers",),
     "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
+    "tenants": ("api",),
     "training_parity": (*RUNNING, *ZOO, "planner/export"),
     "vision_model_coverage": ("planner/frontends",),
     "zoo": (*PLANNING, *ZOO),

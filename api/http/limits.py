@@ -1,4 +1,4 @@
-"""Request bodies within size limits, and rate limits per key."""
+"""Request bodies within size limits, each and together, and rate limits per key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Collection
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
 from api.http.problems import HttpProblem, problem_of_planner_error
 from api.http.requests import PlanRequest, check_nesting
@@ -19,7 +22,46 @@ from planner.documents.json_reader import parse_json
 from planner.errors import ShardplanError
 
 JSON = "application/json"
-CHUNK_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 18
+
+
+class BodyBudget:
+    """The bytes of bodies, decompressed, that the process holds at once; a tenant may take half of them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def open(self, tenant: str) -> Iterator[HeldBytes]:
+        """Count a body of a tenant until the context ends."""
+        held = HeldBytes(self, tenant)
+        try:
+            yield held
+        finally:
+            self._held[tenant] -= held.count
+            self._held += Counter()  # forgets tenants that hold none
+
+    def take(self, tenant: str, count: int) -> None:
+        """Count more bytes. Raises HttpProblem 503 where the tenant, or all together, hold as many as they may."""
+        if self._held[tenant] + count > self.most_bytes // 2 or self._held.total() + count > self.most_bytes:
+            wanted = f"at most {self.most_bytes} bytes of bodies at once, half of them of one tenant"
+            raise HttpProblem(503, "bodies-in-flight", "too many bodies", wanted=wanted, headers={"Retry-After": "1"})
+        self._held[tenant] += count
+
+
+@dataclass(slots=True)
+class HeldBytes:
+    """The bytes that one request holds of a budget."""
+
+    budget: BodyBudget
+    tenant: str
+    count: int = 0
+
+    def add(self, count: int) -> None:
+        """Raises HttpProblem 503."""
+        self.budget.take(self.tenant, count)
+        self.count += count
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +72,10 @@ class RequestBody:
     data: bytes
 
 
-async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (JSON,)) -> RequestBody:
-    """Read the body, decompressed where it is gzip; `kinds` are the accepted content types.
+async def read_body(
+    request: Request, limits: Limits, held: HeldBytes, *, kinds: Collection[str] = (JSON,)
+) -> RequestBody:
+    """Read the body, decompressed where it is gzip, and count it in `held`; `kinds` are the accepted content types.
 
     Bytes are counted as they arrive and again as they are decompressed; Content-Length is not trusted. Raises
     HttpProblem.
@@ -42,20 +86,28 @@ async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (
         raise HttpProblem(415, "unsupported-media-type", detail, wanted=" or ".join(kinds))
     try:
         async with asyncio.timeout(limits.body_s):
-            return RequestBody(kind, await _read_encoded(request, limits))
+            return RequestBody(kind, await _read_encoded(request, limits, held))
     except TimeoutError:
         raise HttpProblem(408, "body-too-slow", f"the body did not arrive within {limits.body_s:g} s") from None
 
 
-async def _read_encoded(request: Request, limits: Limits) -> bytes:
+async def _read_encoded(request: Request, limits: Limits, held: HeldBytes) -> bytes:
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":
-        return b"".join([piece async for piece in _limit_size(request.stream(), limits.body_bytes)])
+        return await _join(_limit_size(request.stream(), limits.body_bytes), held)
     if coding != "gzip":
         raise HttpProblem(
             415, "unsupported-content-encoding", coding, wanted="gzip", headers={"Accept-Encoding": "gzip"}
         )
-    return b"".join([piece async for piece in _decompress(request.stream(), limits.body_bytes)])
+    return await _join(_decompress(request.stream(), limits.body_bytes), held)
+
+
+async def _join(pieces: AsyncIterator[bytes], held: HeldBytes) -> bytes:
+    parts = []
+    async for piece in pieces:
+        held.add(len(piece))
+        parts.append(piece)
+    return b"".join(parts)
 
 
 async def _limit_size(pieces: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
@@ -70,12 +122,16 @@ async def _limit_size(pieces: AsyncIterator[bytes], max_bytes: int) -> AsyncIter
 
 
 async def _decompress(pieces: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
-    """Yield the content of a gzip stream; at most one byte beyond the limit is ever produced."""
+    """Yield the content of a gzip stream; at most one byte beyond the limit is ever produced.
+
+    It is decompressed in a thread: a few bytes may grow a thousandfold, and other requests are answered meanwhile.
+    """
     decompressor, count = zlib.decompressobj(wbits=31), 0
     try:
         async for piece in _limit_size(pieces, max_bytes):
             while piece and not decompressor.eof:
-                chunk = decompressor.decompress(piece, min(CHUNK_BYTES, max_bytes + 1 - count))
+                most = min(CHUNK_BYTES, max_bytes + 1 - count)
+                chunk = await run_in_threadpool(decompressor.decompress, piece, most)
                 piece, count = decompressor.unconsumed_tail, count + len(chunk)
                 if count > max_bytes:
                     raise HttpProblem(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -88,13 +89,24 @@ Planner = Annotated[ApiKey, Depends(RequireScope("plan"))]
 Admin = Annotated[ApiKey, Depends(RequireScope("admin"))]
 
 
-async def _read_json_body(request: Request, service: ServiceDep, _key: Planner) -> bytes:
-    """Read a JSON body after authentication, because the key is a parameter."""
-    return (await read_body(request, service.limits)).data
+async def is_allowed(request: Request, service: Service) -> bool:
+    """Return whether the caller of a request would be let in now: keys are revoked while answers are streamed."""
+    try:
+        await read_database(service, _authenticate, request, service)
+    except HttpProblem:
+        return False
+    return True
 
 
-async def _read_model_body(request: Request, service: ServiceDep, _key: Planner) -> RequestBody:
-    return await read_body(request, service.limits, (JSON, *IMPORTERS))
+async def _read_json_body(request: Request, service: ServiceDep, key: Planner) -> AsyncIterator[bytes]:
+    """Read a JSON body after authentication, because the key is a parameter. It counts until the request ends."""
+    with request.app.state.bodies.open(key.tenant) as held:
+        yield (await read_body(request, service.limits, held)).data
+
+
+async def _read_model_body(request: Request, service: ServiceDep, key: Planner) -> AsyncIterator[RequestBody]:
+    with request.app.state.bodies.open(key.tenant) as held:
+        yield await read_body(request, service.limits, held, kinds=(JSON, *IMPORTERS))
 
 
 Body = Annotated[bytes, Depends(_read_json_body)]

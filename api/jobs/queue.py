@@ -15,27 +15,28 @@ from uuid import uuid4
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
     and_,
     bindparam,
     delete,
-    func,
     insert,
     or_,
     select,
-    union_all,
     update,
 )
 
 from api.jobs.database import Database
 from api.jobs.group_commit import GroupCommit, WriteRejected
+from api.jobs.next_plan import NEXT_NUMBER
 from api.jobs.queue_quota import QueueQuota
 from api.jobs.tables import IS_CURRENT_RESULT, events, idempotency, outcomes, plans, workers
 from api.settings import DAY_S
 from api.webhooks.store import queue_deliveries
 
-MAX_ATTEMPTS = 3
-"""A plan whose workers or child processes died this often is not tried again, because it may be what kills them."""
+MAX_CHILD_DEATHS = 3
+"""A plan whose child processes died this often is not tried again, because it is what kills them."""
+MAX_ATTEMPTS = 12
+"""Nor is a plan whose workers disappeared this often: they may have been stopped for other reasons, but not so often.
+"""
 RETRYABLE = ("timeout", "cancelled", "failed")
 """Results after which the same request may be queued again."""
 
@@ -75,7 +76,8 @@ class JobResult:
     progress: dict[str, Any] | None = None
 
 
-POISONED = JobResult("failed", f"its worker or child process was killed {MAX_ATTEMPTS} times")
+DEADLY = JobResult("failed", f"its child process was killed {MAX_CHILD_DEATHS} times")
+LOST = JobResult("failed", f"its worker disappeared {MAX_ATTEMPTS} times")
 
 
 class JobQueue:
@@ -111,7 +113,8 @@ class JobQueue:
             return
         self._quota.reserve(connection, tenant, max_queued)
         now = self.store.now(connection)
-        initial = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
+        counted = {"attempts": 0, "child_deaths": 0}
+        initial = {"state": "queued", "created_at": now, "progress": None, "started_at": None, **counted}
         if row is None:
             values = {"tenant": tenant, "id": job.id, "name": job.name, "request": job.request, "generation": 1}
             number = connection.execute(_INSERT_PLAN, {**values, **initial}).scalar_one()
@@ -123,19 +126,20 @@ class JobQueue:
         _append_event(connection, number, "queued", data={"status": "queued"})
 
     def claim(self) -> Lease | None:
-        """Lease the plan that has waited longest; None where no plan waits."""
+        """Lease the next plan (`api.jobs.next_plan`); None where no plan waits."""
         # Idle workers poll: while no plan waits, a read alone answers, and no worker takes the write lock.
         with self.store.connect() as connection:
-            if connection.execute(_NEXT_NUMBER, {"now": self.store.now(connection)}).scalar() is None:
+            if connection.execute(NEXT_NUMBER, self._read_clock(connection)).scalar() is None:
                 return None
         with self.store.begin() as connection:
-            now = self.store.now(connection)
-            row = connection.execute(_NEXT_PLAN, {"now": now}).first()
+            clock = self._read_clock(connection)
+            now, row = clock["now"], connection.execute(_NEXT_PLAN, clock).first()
             if row is None:
                 return None
             lease = Lease(row.number, row.generation, uuid4().hex, row.id, row.request, now - row.created_at)
-            if row.attempts >= MAX_ATTEMPTS:
-                _complete(connection, now, lease.number, generation=lease.generation, outcome=POISONED)
+            failed = DEADLY if row.child_deaths >= MAX_CHILD_DEATHS else LOST if row.attempts >= MAX_ATTEMPTS else None
+            if failed is not None:
+                _complete(connection, now, lease.number, generation=lease.generation, outcome=failed)
                 return None
             leased = {
                 "state": "running",
@@ -147,6 +151,10 @@ class JobQueue:
             connection.execute(_update_plan(lease).values(**leased, attempts=row.attempts + 1))
             _append_event(connection, lease.number, "running", data={"status": "running"})
         return lease
+
+    def _read_clock(self, connection: Connection) -> dict[str, float]:
+        now = self.store.now(connection)
+        return {"now": now, "latest": now + self.lease_s}
 
     def renew(self, lease: Lease) -> bool:
         """Extend a lease. Return False where it is lost or the plan has ended."""
@@ -176,12 +184,12 @@ class JobQueue:
                 connection, self.store.now(connection), lease.number, generation=lease.generation, outcome=outcome
             )
 
-    def release(self, lease: Lease, counted: bool = True) -> None:
-        """Put a leased plan back into the queue; `counted`: count the attempt as one that failed."""
-        unleased = {"state": "queued", "lease_owner": None, "lease_until": None}
-        attempts = plans.c.attempts if counted else plans.c.attempts - 1
+    def release(self, lease: Lease, has_died: bool = False) -> None:
+        """Put a leased plan back into the queue; `has_died`: count the death of its child process."""
+        unleased = {"state": "queued", "lease_owner": None, "lease_until": None, "attempts": plans.c.attempts - 1}
+        deaths = plans.c.child_deaths + int(has_died)
         with self.store.begin() as connection:
-            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**unleased, attempts=attempts))
+            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**unleased, child_deaths=deaths))
 
     def cancel(self, tenant: str, plan: str) -> bool:
         """Cancel a plan. Return False where it has ended or does not exist."""
@@ -252,20 +260,7 @@ def _append_event(connection: Connection, number: int, kind: str, *, data: dict[
     connection.execute(_INSERT_EVENT, {"number": number, "kind": kind, "data": json.dumps(data)})
 
 
-def _first_where(*conditions: ColumnElement[bool]) -> Select[Any]:
-    first = select(plans.c.number).where(*conditions).order_by(plans.c.number).limit(1).subquery()
-    return select(first.c.number)
-
-
-# One index lookup each, however long the queue: within equal `state` and `lease_until`, the index is in order of
-# `number`. That is why the condition on `lease_until` stands although a queued plan never has one.
-_CLAIMABLE = union_all(
-    _first_where(plans.c.state == "queued", plans.c.lease_until.is_(None)),
-    _first_where(plans.c.state == "running", plans.c.lease_until < bindparam("now")),
-).subquery()
-_NEXT_NUMBER = select(func.min(_CLAIMABLE.c.number))
-"""The number of the plan that has waited longest."""
-_NEXT_PLAN = select(plans).where(plans.c.number == _NEXT_NUMBER.scalar_subquery())
+_NEXT_PLAN = select(plans).where(plans.c.number == NEXT_NUMBER.scalar_subquery())
 _LAST_GENERATION = (
     select(plans.c.number, plans.c.generation, outcomes.c.status)
     .select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))

@@ -40,11 +40,14 @@ plans = Table(
     Column("started_at", Float),
     Column("lease_owner", String),
     Column("lease_until", Float),
-    Column("attempts", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),  # workers that took it, and neither ended it nor gave it back
     Column("progress", String),
+    Column("child_deaths", Integer, nullable=False, server_default="0"),
     UniqueConstraint("tenant", "id"),
     Index("plans_in_line", "state", "lease_until", "number"),
     Index("plans_of", "tenant", "state"),
+    Index("plans_waiting", "state", "tenant", "number"),
+    Index("plans_started", "tenant", "started_at"),
     sqlite_autoincrement=True,  # numbers are never reused, so that pages stay in order
 )
 

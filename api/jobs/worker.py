@@ -70,15 +70,15 @@ class Worker:
                     "plan", lease.request, self.resource_limits, keeper.should_continue, keeper.on_progress
                 )
             except OSError:  # no child could be started: this says nothing about the plan
-                self.jobs.release(lease, counted=False)
+                self.jobs.release(lease)
                 raise
             attributes[OUTCOME] = result.head.get("status", result.kind)
         if result.kind == "killed":
             log.warning("plan %s: the child %s", lease.id, result.head["error"])
-            self.jobs.release(lease)
+            self.jobs.release(lease, has_died=True)
             return
         if result.kind == "stopped":  # after a cancellation or a lost lease, release() changes nothing
-            self.jobs.release(lease, counted=False)
+            self.jobs.release(lease)
             return
         outcome = _to_job_result(result, lease.id)
         if self._finish(lease, outcome):

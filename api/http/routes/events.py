@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from api.http.problems import HttpProblem
 from api.http.routes.plans import PlanPath, find_plan
-from api.http.security import Reader, ServiceDep
+from api.http.security import Reader, ServiceDep, is_allowed
 from api.jobs.plan_repository import PlanEvent, PlanRecord
 from api.service import Service
 
@@ -23,6 +23,8 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 POLL_S = 0.2
 KEEP_ALIVE_S = 15.0
+KEY_CHECK_S = 1.0
+"""How often a stream checks that the caller's key is still valid."""
 PAGE_EVENTS = 100
 LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description="The id of the last event received.")]
 
@@ -39,15 +41,19 @@ LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description=
     },
 )
 def stream_plan_events(
-    caller: Reader, service: ServiceDep, plan: PlanPath, *, last_event_id: LastEventId = None
+    caller: Reader, service: ServiceDep, plan: PlanPath, *, request: Request, last_event_id: LastEventId = None
 ) -> Response:
-    """Stream the events `queued`, `running`, `incumbent` and `done`, from the first, or after the last one received."""
+    """Stream the events `queued`, `running`, `incumbent` and `done`, from the first, or after the last one received.
+
+    The stream ends where the caller's key is revoked.
+    """
     record, after = find_plan(service, caller.tenant, plan), int(last_event_id or 0)
     if record.is_done and not service.plans.events(record, after, 1):
         return Response(status_code=204)
     if not service.streams.open(caller.tenant):
         raise HttpProblem(429, "too-many-streams", f"{service.limits.streams} are open", headers={"Retry-After": "5"})
-    return EventStream(_stream_events(service, record, after), partial(service.streams.close, caller.tenant))
+    pieces = _stream_events(service, record, after, is_allowed=partial(is_allowed, request, service))
+    return EventStream(pieces, partial(service.streams.close, caller.tenant))
 
 
 class EventStream(StreamingResponse):
@@ -64,11 +70,18 @@ class EventStream(StreamingResponse):
             self._on_end()
 
 
-async def _stream_events(service: Service, record: PlanRecord, after: int) -> AsyncIterator[str]:
+async def _stream_events(
+    service: Service, record: PlanRecord, after: int, *, is_allowed: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[str]:
     """Yield events until `done` is the last one; a plan that is requested again after `done` continues."""
     yield "retry: 1000\n\n"
     ended, sent_at = False, time.monotonic()
+    checked_at = sent_at
     while not service.is_stopping:
+        if time.monotonic() - checked_at > KEY_CHECK_S:
+            checked_at = time.monotonic()
+            if not await is_allowed():
+                return
         page = await run_in_threadpool(service.plans.events, record, after, PAGE_EVENTS)
         for event in page:
             yield _format_event(event)

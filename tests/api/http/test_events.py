@@ -14,6 +14,8 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 import httpx2
 
+from api.jobs.api_keys import ApiKeys
+from api.jobs.database import Database
 from api.settings import Limits
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, SECONDS, Server, ask, chain, ended, events, named, serving, start
@@ -98,6 +100,23 @@ def test_an_event_that_was_never_sent_is_refused(number: str, server: Server) ->
     plan = ask(server.client).json()["id"]
     answer = server.client.get(f"/v1/plans/{plan}/events", headers={"Last-Event-ID": number})
     assert answer.status_code == 422
+
+
+def test_a_stream_ends_when_its_key_is_revoked(database: str, tmp_path: Path) -> None:
+    store = Database(database)
+    keys = ApiKeys(store)
+    text = keys.add("a", "plan")
+    server = start(database, tmp_path / "log", "--workers", "0")
+    server.client.headers["Authorization"] = f"Bearer {text}"
+    plan = ask(server.client).json()["id"]
+    with server.client.stream("GET", f"/v1/plans/{plan}/events") as stream:
+        pieces = stream.iter_text()
+        heard = next(pieces)
+        keys.revoke(text.split("_")[1])
+        told = events(heard + "".join(pieces))
+    assert [kind for _, kind, _ in told] == ["queued"]
+    server.stop()
+    store.close()
 
 
 def test_no_more_streams_are_open_than_allowed(database: str) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 import httpx2
 from fastapi import Request
 
-from api.http.limits import read_body
+from api.http.limits import BodyBudget, HeldBytes, read_body
 from api.http.problems import HttpProblem
 from api.jobs.database import Database
 from api.settings import Limits
@@ -176,7 +176,31 @@ def test_a_body_that_does_not_arrive_times_out() -> None:
     headers = [(b"content-type", b"application/json")]
     request = Request({"type": "http", "method": "POST", "headers": headers}, never)
     with pytest.raises(HttpProblem, match=r"not arrive within 0\.01 s"):
-        asyncio.run(read_body(request, Limits(body_s=0.01)))
+        asyncio.run(read_body(request, Limits(body_s=0.01), HeldBytes(BodyBudget(1), "a")))
+
+
+def test_bodies_in_flight_are_limited_and_make_room_when_their_requests_end(database: str) -> None:
+    with serving(database, Limits(bodies_bytes=1 << 20), children=MISBEHAVING) as client:
+        for body, headers in ((b" " * (600 << 10), JSON), (gzip.compress(b" " * (600 << 10)), GZIP)):
+            answer = client.post("/v1/plans", content=body, headers=headers)
+            problem(answer, 503)
+            assert answer.headers["retry-after"] == "1"
+        for _ in range(5):
+            problem(client.post("/v1/plans", content=b" " * (400 << 10), headers=JSON), 400)
+
+
+def test_a_tenant_leaves_half_of_the_bytes_of_bodies_to_others() -> None:
+    budget = BodyBudget(100)
+    with budget.open("a") as first, budget.open("a") as second:
+        first.add(40)
+        with pytest.raises(HttpProblem, match="too many bodies"):
+            second.add(20)
+        with budget.open("b") as other:
+            other.add(50)
+            with budget.open("c") as late, pytest.raises(HttpProblem):
+                late.add(20)
+    with budget.open("a") as again:
+        again.add(50)
 
 
 @pytest.mark.parametrize(("limits", "what"), [(Limits(nodes=1), "2 nodes"), (Limits(edges=2), "3 edges")])

@@ -1,0 +1,55 @@
+"""Which plan a worker takes next.
+
+A plan whose worker is gone comes first: one whose lease has expired, or ends later than a lease can that began now,
+because the clock was set back. Else each tenant waits in a line of its own, in the order in which plans were queued.
+Next is the first plan of the tenant of which the fewest are being solved; among those, of the tenant whose last start
+was longest ago. So one tenant's plans delay another's by the plans that run, however many wait.
+
+Each tenant that waits costs some index lookups, however many plans wait: tenants are found one after the other, as the
+least name above the last one ("loose index scan", PostgreSQL wiki).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import CTE, ScalarSelect, Select, bindparam, func, or_, select
+
+from api.jobs.tables import plans
+
+running, queued = plans.alias("running"), plans.alias("queued")
+
+_LOST = select(func.min(plans.c.number)).where(
+    plans.c.state == "running",
+    or_(plans.c.lease_until < bindparam("now"), plans.c.lease_until > bindparam("latest")),
+)
+
+
+def _list_waiting_tenants() -> CTE:
+    """Return the tenants that have queued plans, and a last row that is NULL."""
+    first = select(func.min(plans.c.tenant).label("tenant")).where(plans.c.state == "queued")
+    tenants = first.cte("tenants", recursive=True)
+    after = select(func.min(queued.c.tenant)).where(queued.c.state == "queued", queued.c.tenant > tenants.c.tenant)
+    return tenants.union_all(select(after.scalar_subquery()).where(tenants.c.tenant.is_not(None)))
+
+
+_TENANTS = _list_waiting_tenants()
+
+
+def _of_tenant(value: Any, *conditions: Any) -> ScalarSelect[Any]:
+    return select(value).where(*conditions).correlate(_TENANTS).scalar_subquery()
+
+
+_FIRST_QUEUED = _of_tenant(func.min(queued.c.number), queued.c.state == "queued", queued.c.tenant == _TENANTS.c.tenant)
+_RUNNING = _of_tenant(func.count(), running.c.state == "running", running.c.tenant == _TENANTS.c.tenant)
+_LAST_START = _of_tenant(func.coalesce(func.max(running.c.started_at), 0.0), running.c.tenant == _TENANTS.c.tenant)
+_FIRST_IN_TURN = (
+    select(_FIRST_QUEUED)
+    .select_from(_TENANTS)
+    .where(_TENANTS.c.tenant.is_not(None))
+    .order_by(_RUNNING, _LAST_START, _FIRST_QUEUED)
+    .limit(1)
+)
+
+NEXT_NUMBER: Select[Any] = select(func.coalesce(_LOST.scalar_subquery(), _FIRST_IN_TURN.scalar_subquery()))
+"""The number of the next plan, or NULL. Parameters: `now`, and `latest`, when a lease ends that begins now."""
