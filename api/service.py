@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 
 from api.http.requests import pack_json
 from api.jobs.api_keys import ApiKeys
@@ -16,6 +15,7 @@ from api.jobs.worker import Worker
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
 from api.settings import DAY_S, WORKER_TTL_S, Settings
+from api.tenant_quotas import OpenStreams, TaskSlots
 from api.tracing import OUTCOME, span
 from api.webhooks.dispatcher import WebhookDispatcher
 from api.webhooks.sender import WebhookSender
@@ -29,27 +29,6 @@ PURGE_EVERY_S = 600.0
 
 class ServiceBusy(Exception):
     """The service runs as many tasks at once as it may."""
-
-
-class OpenStreams:
-    """How many event streams each tenant has open, at most `most`."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-
-    def open(self, tenant: str) -> bool:
-        """Count a stream of a tenant. Return False where it has as many as it may."""
-        with self._lock:
-            if self._counts[tenant] >= self.most:
-                return False
-            self._counts[tenant] += 1
-            return True
-
-    def close(self, tenant: str) -> None:
-        with self._lock:
-            self._counts[tenant] -= 1
 
 
 class Service:
@@ -72,7 +51,7 @@ class Service:
         worker_parts = self.jobs, self.processes, self.limits, self.metrics
         self.workers = tuple(Worker(*worker_parts) for _ in range(settings.workers))
         self.streams = OpenStreams(settings.limits.streams)
-        self._task_slots = threading.BoundedSemaphore(MAX_CONCURRENT_TASKS)
+        self._task_slots = TaskSlots(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
         keep = settings.keep_days
         self._purging = None if keep is None else BackgroundLoop("purge", lambda: self._purge(keep * DAY_S))
@@ -131,11 +110,11 @@ class Service:
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
-    def run_task(self, kind: str, task: object) -> TaskResult:
-        """Run a task whose caller waits for the result. Raises ServiceBusy."""
-        if not self._task_slots.acquire(timeout=QUEUE_WAIT_S):
-            raise ServiceBusy
-        try:
+    def run_task(self, tenant: str, kind: str, task: object) -> TaskResult:
+        """Run a task of a tenant whose caller waits for the result. Raises ServiceBusy."""
+        with self._task_slots.take(tenant, QUEUE_WAIT_S) as is_taken:
+            if not is_taken:
+                raise ServiceBusy
             limits = ResourceLimits(
                 self.limits.answer_wall_s, int(self.limits.answer_wall_s), self.limits.child_memory_bytes
             )
@@ -143,5 +122,3 @@ class Service:
                 result = self.processes.run(kind, pack_json(task), limits, lambda: not self.is_stopping)
                 attributes[OUTCOME] = result.kind
             return result
-        finally:
-            self._task_slots.release()

@@ -57,14 +57,14 @@ class RecentRequests:
                 del self._plans[next(iter(self._plans))]
 
 
-def read_plan_job(service: Service, body: RequestBody, query: PlanQuery) -> PlanJob:
+def read_plan_job(service: Service, tenant: str, body: RequestBody, *, query: PlanQuery) -> PlanJob:
     """Return the job of a request, checked as far as possible without solving. Raises HttpProblem, ShardplanError."""
     if body.kind == JSON:
         if misplaced := sorted(query.model_fields_set):
             raise _invalid_parameter(misplaced[0], f"{misplaced[0]} belongs into the body where the body is JSON")
         with gc_paused():
             return _build_plan_job(parse_body(body.data, service.limits), compress_json(body.data), service.limits)
-    document = _convert_model(service, body, query)
+    document = _convert_model(service, tenant, body, query=query)
     with gc_paused():
         return _build_plan_job(document, pack_json(document), service.limits)
 
@@ -84,11 +84,11 @@ def digest_request(body: RequestBody, query: PlanQuery) -> str:
     return digest.hexdigest()
 
 
-def _convert_model(service: Service, body: RequestBody, query: PlanQuery) -> Any:
+def _convert_model(service: Service, tenant: str, body: RequestBody, *, query: PlanQuery) -> Any:
     if query.mesh is None:
         raise _invalid_parameter("mesh", "the mesh is missing, such as ?mesh=dp=2,tp=4")
     result = service.run_task(
-        "conversion", conversion_task(body.kind, body.data, query.name, dims=parse_sizes(query.dim))
+        tenant, "conversion", conversion_task(body.kind, body.data, query.name, dims=parse_sizes(query.dim))
     )
     if result.kind != "result":
         raise problem_of_task_result(result)

@@ -101,7 +101,7 @@ def export_plan(
     Returns 422 where the language cannot express the program, or the service lacks the tool's package.
     """
     document = unpack_json(read_packed_document(service, find_plan(service, caller.tenant, plan)))
-    result = service.run_task("export", {"plan": document, "format": form})
+    result = service.run_task(caller.tenant, "export", {"plan": document, "format": form})
     if result.kind != "result":
         raise problem_of_task_result(result)
     return Response(unpack_json(result.payload), media_type=f"{FORMATS[form].media}; charset=utf-8")

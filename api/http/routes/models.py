@@ -29,7 +29,7 @@ def list_models(_caller: Reader) -> ModelsAnswer:
 
 @router.get("/{model}/graph", response_class=Response, responses={200: {"content": {"application/json": {}}}})
 def get_model_graph(
-    _caller: Reader,
+    caller: Reader,
     service: ServiceDep,
     model: Annotated[str, Path(max_length=64, description="The name of a built-in model.")],
     *,
@@ -38,7 +38,7 @@ def get_model_graph(
     """Return the graph document of a model: a forward pass, or a training step."""
     if model not in MODELS:
         raise HttpProblem(404, "no-such-model", model, wanted=f"one of {', '.join(MODELS)}")
-    result = service.run_task("model", {"name": model, **sizes.model_dump(exclude_none=True)})
+    result = service.run_task(caller.tenant, "model", {"name": model, **sizes.model_dump(exclude_none=True)})
     if result.kind != "result":
         raise problem_of_task_result(result)
     return Response(gzip.decompress(result.payload), media_type="application/json")

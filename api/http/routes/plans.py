@@ -81,7 +81,7 @@ def _submit_plan(
     service: Service, tenant: str, body: RequestBody, query: PlanQuery, key: str | None, digest: str
 ) -> PlanRecord:
     """Return the requested plan after it is committed to the queue."""
-    job = read_plan_job(service, body, query)
+    job = read_plan_job(service, tenant, body, query=query)
     plan = service.jobs.submit(tenant, job, service.limits.max_queued, key=key, body=digest)
     service.wake()
     return find_plan(service, tenant, plan)

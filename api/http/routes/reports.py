@@ -58,7 +58,7 @@ def get_plan_report(
         for plan_id in (plan, compare_to)
         if plan_id is not None
     ]
-    result = service.run_task("report", {"plans": documents, "form": "json" if is_json else "html"})
+    result = service.run_task(caller.tenant, "report", {"plans": documents, "form": "json" if is_json else "html"})
     if result.kind != "result":
         raise problem_of_task_result(result)
     if not is_json:

@@ -34,7 +34,7 @@ def validate_plan(caller: Planner, service: ServiceDep, body: Body) -> JSONRespo
     request = validate_document(ValidationRequest, document, "body")
     plan = resolve_plan(service, caller.tenant, document["plan"])
     options = request.model_dump(exclude={"plan"})
-    return _result_response(service.run_task("validation", {**options, "plan": plan}))
+    return _result_response(service.run_task(caller.tenant, "validation", {**options, "plan": plan}))
 
 
 @router.post(
@@ -52,7 +52,7 @@ def compare_plans(caller: Planner, service: ServiceDep, body: Body) -> JSONRespo
     with at_pointer("/fail_on"):
         parse_limits(request.fail_on, "fail_on")
     plans = {key: plan.model_dump(mode="json", exclude_unset=True) for key, plan in (("base", base), ("new", new))}
-    return _result_response(service.run_task("check", {**plans, "fail_on": request.fail_on}))
+    return _result_response(service.run_task(caller.tenant, "check", {**plans, "fail_on": request.fail_on}))
 
 
 @router.post("/reshards", openapi_extra=describe_body(ReshardRequest))
@@ -60,7 +60,7 @@ def find_reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONRespon
     """Return the cheapest program between two shardings of a tensor."""
     document = parse_body(body, service.limits)
     validate_document(ReshardRequest, document, "body")
-    return _result_response(service.run_task("reshard", document))
+    return _result_response(service.run_task(caller.tenant, "reshard", document))
 
 
 @router.post("/capacity", openapi_extra=describe_body(CapacityRequest), responses={200: {"model": CapacityResponse}})
@@ -68,7 +68,7 @@ def plan_capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONRespo
     """Return the fewest, cheapest and fastest devices for a model, and the frontier between them."""
     document = parse_body(body, service.limits)
     check_capacity_request(validate_document(CapacityRequest, document, "body"))
-    return _result_response(service.run_task("capacity", document))
+    return _result_response(service.run_task(caller.tenant, "capacity", document))
 
 
 def _result_response(result: TaskResult) -> JSONResponse:
