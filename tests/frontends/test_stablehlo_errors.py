@@ -163,9 +163,27 @@ def test_calls_that_multiply_exponentially_are_cut_off(monkeypatch: pytest.Monke
 
 
 def test_text_that_crashes_the_parser_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "deep.mlir").write_text(DEEP)
+    (tmp_path / "minus.mlir").write_text(f"#m = affine_map<(d0) -> ({'-' * 100_000}d0)>\nmodule {{}}")
     with pytest.raises(InvalidDocument, match="the parser ended"):
-        import_file(tmp_path / "deep.mlir")
+        import_file(tmp_path / "minus.mlir")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DEEP, "nested too deeply .wanted at most 500 levels"),
+        (f"module @m {{\n}} loc({'callsite(unknown at ' * 501}unknown{')' * 501})", "t: line 2: nested too deeply"),
+        (main_of(f"%0 = stablehlo.tanh %a : tensor<{'1x' * 100_000}f32>\nreturn %0 : {F32}"), "rank too high"),
+    ],
+)
+def test_text_that_the_parser_would_crash_on_is_refused_before(text: str, message: str) -> None:
+    with pytest.raises(InvalidDocument, match=message):
+        import_stablehlo(text, "t")
+
+
+def test_brackets_in_strings_and_arrows_are_no_nesting() -> None:
+    text = main_of(f'%0 = stablehlo.tanh %a {{mhlo.note = "{"(" * 2000}"}} : {F32}\nreturn %0 : {F32}')
+    assert len(import_stablehlo(text, "t")["nodes"]) == 1
 
 
 def test_files_are_read_plain_and_packed(tmp_path: Path) -> None:

@@ -10,14 +10,21 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from planner.errors import InvalidDocument, InvalidGraph
+from planner.ir.graph import MAX_RANK
 
 MAX_BYTES = 64 << 20
 MAX_SECONDS = 60
+MAX_DEPTH = 500
+"""Brackets inside each other: the parser calls itself for each, and from some thousands on its stack overflows."""
+OPENING, CLOSING = np.frombuffer(b"([{<", np.uint8), np.frombuffer(b")]}>", np.uint8)
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_MANY_DIMS = re.compile(rb"(?:\d+x){%d}" % (MAX_RANK + 1))
 _PLACE = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 
 
@@ -36,6 +43,7 @@ def parse_text(text: str, where: str) -> ir.Module:
     """Return the module of a text. Raises InvalidDocument with line and column."""
     if len(text) > MAX_BYTES:
         raise InvalidDocument("text too large", where=where, got=len(text), wanted=f"at most {MAX_BYTES} characters")
+    _check_shape(text, where)
     try:
         with make_context():
             return ir.Module.parse(text)
@@ -43,6 +51,22 @@ def parse_text(text: str, where: str) -> ir.Module:
         raise _parse_error(str(error), where) from None
     except MemoryError:
         raise _parse_error("sizes that exhaust the memory", where) from None
+
+
+def _check_shape(text: str, where: str) -> None:
+    """Refuse what the parser would crash on, or read for minutes: deep nesting, and types of thousands of dims."""
+    plain = _QUOTED.sub("", text).encode()
+    if matched := _MANY_DIMS.search(plain):
+        line = plain.count(b"\n", 0, matched.start()) + 1
+        raise InvalidDocument("rank too high", where=f"{where}: line {line}", wanted=f"at most {MAX_RANK}")
+    raw = np.frombuffer(plain, np.uint8)
+    opened, closed = np.isin(raw, OPENING), np.isin(raw, CLOSING)
+    closed[1:] &= ~((raw[1:] == ord(">")) & (raw[:-1] == ord("-")))  # arrows
+    brackets = np.flatnonzero(opened | closed)
+    depth = np.cumsum(np.where(opened[brackets], 1, -1))
+    if depth.size and depth.max() > MAX_DEPTH:
+        line = plain.count(b"\n", 0, int(brackets[np.argmax(depth > MAX_DEPTH)])) + 1
+        raise InvalidDocument("nested too deeply", where=f"{where}: line {line}", wanted=f"at most {MAX_DEPTH} levels")
 
 
 def read_text(path: Path) -> str:
