@@ -186,10 +186,10 @@ class JobQueue:
 
     def release(self, lease: Lease, has_died: bool = False) -> None:
         """Put a leased plan back into the queue; `has_died`: count the death of its child process."""
-        unleased = {"state": "queued", "lease_owner": None, "lease_until": None, "attempts": plans.c.attempts - 1}
-        deaths = plans.c.child_deaths + int(has_died)
+        unleased = {"state": "queued", "lease_owner": None, "lease_until": None}
+        counts = {"child_deaths": plans.c.child_deaths + 1} if has_died else {"attempts": plans.c.attempts - 1}
         with self.store.begin() as connection:
-            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**unleased, child_deaths=deaths))
+            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**unleased, **counts))
 
     def cancel(self, tenant: str, plan: str) -> bool:
         """Cancel a plan. Return False where it has ended or does not exist."""

@@ -40,7 +40,7 @@ plans = Table(
     Column("started_at", Float),
     Column("lease_owner", String),
     Column("lease_until", Float),
-    Column("attempts", Integer, nullable=False),  # workers that took it, and neither ended it nor gave it back
+    Column("attempts", Integer, nullable=False),  # that were neither ended nor given back
     Column("progress", String),
     Column("child_deaths", Integer, nullable=False, server_default="0"),
     UniqueConstraint("tenant", "id"),

@@ -11,23 +11,23 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 import httpx2
 
+from planner.documents.graphs import dump_graph
 from planner.documents.plans import parse_plan
 from planner.documents.programs import load_program
 from planner.export.formats import FORMATS, export_program
+from planner.ir.mesh import Mesh
 from tests.testing.export_formats import WORDS as FORMAT_WORDS
+from tests.testing.micro_steps import two_layers
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import ask, ended, planned, serving
-from tests.testing.small_documents import GRAPH, changed, pin, pins, typed
+from tests.testing.small_documents import pin, pins
 
 pytestmark = pytest.mark.service
 
 JSON = {"dtensor", "partition-spec", "model-explorer"}
 WORDS = dict(FORMAT_WORDS)
-UNEVEN = changed(changed(GRAPH, "inputs.0.shape", [7, 16]), "nodes.0.outputs.0", typed(7, 32))
-UNEVEN = changed(UNEVEN, "nodes.1.outputs.0", typed(7, 32))
-
-# Formats whose shards are all alike, and what they say of dims that are split unevenly.
-REFUSING = ["mesh", "shard"]
+STEP = dump_graph(two_layers(4), Mesh.parse("2"))
+REFUSING = [name for name, row in FORMATS.items() if not row.has_loops]
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +63,11 @@ def test_an_export_equals_that_of_the_command_line(name: str, client: httpx2.Cli
 
 @pytest.mark.parametrize("name", REFUSING)
 def test_a_program_that_a_format_cannot_express_is_a_problem_that_names_it(name: str, client: httpx2.Client) -> None:
-    if not there(name):
-        pytest.skip(f"{FORMATS[name].extra} is not installed")
-    plan = planned(client, UNEVEN, pins=pins(pin("b", [["tp"], []])))
+    plan = planned(client, STEP, request={"microbatches": 2})
     answer = client.get(f"/v1/plans/{plan}/export", params={"format": name})
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
-    assert f"format {name}: value" in answer.json()["detail"]
-    assert answer.json()["got"] == "7 over 4 devices"
+    assert f"format {name}: the format has no loop" in answer.json()["detail"]
+    assert answer.json()["got"] == "a step of 2 micro-batches"
 
 
 def test_a_plan_that_does_not_fit_has_nothing_to_export(client: httpx2.Client) -> None:
