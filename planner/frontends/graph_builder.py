@@ -227,4 +227,7 @@ def clamp_infinity(number: float, dtype: str) -> float:
 
 
 def _type_entry(kind: TensorType) -> Entry:
+    """Return the type as a document has it. Raises InvalidGraph for a tensor without elements."""
+    if 0 in kind.shape:
+        raise InvalidGraph("tensor without elements", got=str(kind), wanted="dims of 1 or more")
     return {"shape": list(kind.shape), "dtype": kind.dtype}

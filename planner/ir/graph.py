@@ -34,7 +34,7 @@ OUTPUTS = "return"
 class TensorType:
     """Shape and element type of a tensor.
 
-    A dim may be DYNAMIC_DIM. Raises InvalidGraph for a dim below 1, a rank above 16, and an unknown dtype.
+    A dim may be DYNAMIC_DIM. Raises InvalidGraph for a negative dim, a rank above 16, and an unknown dtype.
     """
 
     shape: Shape
@@ -46,8 +46,8 @@ class TensorType:
         if len(self.shape) > MAX_RANK:
             raise InvalidGraph("rank too high", got=len(self.shape), wanted=f"at most {MAX_RANK}")
         for dim in static_sizes(self.shape):
-            if not 1 <= dim <= MAX_DIM:
-                raise InvalidGraph("dim out of range", got=dim, wanted=f"1 to {MAX_DIM}")
+            if not 0 <= dim <= MAX_DIM:
+                raise InvalidGraph("dim out of range", got=dim, wanted=f"0 to {MAX_DIM}")
         if math.prod(static_sizes(self.shape)) > MAX_ELEMENTS:
             raise InvalidGraph("tensor too large", got=list(self.shape), wanted=f"at most {MAX_ELEMENTS} elements")
 

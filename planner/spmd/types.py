@@ -46,7 +46,7 @@ class LocalType:
 
     @property
     def tensor(self) -> TensorType:
-        """The same as the type of a graph's tensor. Raises InvalidGraph for a dim of 0."""
+        """The same as the type of a graph's tensor."""
         return TensorType(tuple(DYNAMIC_DIM if size is None else size for size in self.shape), self.dtype)
 
     @property

@@ -154,7 +154,20 @@ LINE_3 = [
     ),
     ("%1 = arith.constant dense<0.0> : tensor<?x8xf32>", InvalidGraph, "tensor<", "type of a constant (got f32[?,8]"),
     ("%1 = arith.constant dense<0.0> : tensor<4x8xcomplex>", InvalidGraph, "tensor<", "element type (got complex"),
-    ("%1 = arith.constant dense<0.0> : tensor<0x8xf32>", InvalidGraph, "tensor<", "dim out of range"),
+    (
+        "%1 = arith.constant dense<0> : tensor<4xcomplex<f32>>",
+        InvalidGraph,
+        "tensor<",
+        "element type (got complex<f32>;",
+    ),
+    ("%1 = arith.constant dense<0> : tensor<4xindex>", InvalidGraph, "tensor<", "element type (got index;"),
+    (
+        "%1 = tosa.abs %x : (memref<4xf32, strided<[2]>>) -> tensor<4xf32>",
+        InvalidGraph,
+        "memref<",
+        "layout of a memref",
+    ),
+    ("%1 = arith.constant dense<0.0> : tensor<9999999999999x8xf32>", InvalidGraph, "tensor<", "dim out of range"),
 ]
 DAMAGE = ["", "<", "]", '"', "%0", "9", "x", "tensor", "\\", "{", "(", "mesh.shard "]
 WHOLE = [

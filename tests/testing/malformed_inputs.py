@@ -72,7 +72,7 @@ TEXT_FAULTS: tuple[tuple[str, str, str], ...] = (
     ("a negative mesh axis", r"(?<=\[\[)\d+(?=[\],])", "-1"),
     ("a mesh nobody declared", r"(?<=<)@\w+|(?<=sharding )@\w+", "@nowhere"),
     ("an element type nobody knows", r"(?<=x)[fi]\d+(?=>)", "complex"),
-    ("a dim out of range", r"(?<=tensor<)\d+(?=x)", "0"),
+    ("a dim out of range", r"(?<=tensor<)\d+(?=x)", "9999999999999"),
     ("a bracket too few", r"[\[\](){}<>]", ""),
     ("a bracket too many", r"(?<=[\w\]])[\])}](?=[^\w])", ")]"),
     ("a partial sum of no kind", r"(?<=partial = )\w+", "median"),

@@ -60,6 +60,11 @@ class LoweringSite:
         read, made = (", ".join(map(tensor_type, kinds)) for kinds in (self.read, self.made))
         return f"({read}) -> {made}" if len(self.made) == 1 else f"({read}) -> ({made})"
 
+    @property
+    def has_elements(self) -> bool:
+        """Whether every tensor has elements, as those of tosa must."""
+        return all(0 not in kind.shape for kind in (*self.read, *self.made))
+
     def listed(self) -> str:
         """Format `%a, %b : T, T`."""
         return f"{', '.join(self.operands)} : {', '.join(map(tensor_type, self.read))}"
@@ -132,7 +137,7 @@ def _lower_elementwise(site: LoweringSite) -> LoweredForm | None:
     name, kinds = site.op.op, (*site.read, *site.made)
     if "scalar" in site.op.attrs:
         return None
-    if name in TOSA and len({len(kind.shape) for kind in kinds}) == 1:
+    if name in TOSA and len({len(kind.shape) for kind in kinds}) == 1 and site.has_elements:
         return LoweredForm(f"{TOSA[name]} {', '.join(site.operands)}", f" : {site.signature}", {})
     numeric = kinds[0].dtype in FLOATS or (name == "multiply" and kinds[0].dtype in INTEGERS)
     if name in NAMED and len(set(kinds)) == 1 and numeric:
@@ -206,7 +211,7 @@ def _lower_reduction(site: LoweringSite) -> LoweredForm | None:
         return None
     sorted_dims = sorted(dim % rank for dim in dims)
     if site.op.attrs.get("keepdim"):
-        if len(dims) != 1 or site.op.op == "product":
+        if len(dims) != 1 or site.op.op == "product" or not site.has_elements:
             return None
         head, implied = f"tosa.reduce_{site.op.op} {site.operands[0]}", {"dims": sorted_dims, "keepdim": True}
         return LoweredForm(head, f" : {site.signature}", implied, f"axis = {sorted_dims[0]} : i32")

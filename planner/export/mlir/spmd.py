@@ -42,8 +42,7 @@ def print_shard(program: Program) -> str:
 def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: str = "main") -> str:
     """Return the module.
 
-    Raises InvalidSharding for a sharding that the dialect cannot express, and InvalidGraph for a local op on a tensor
-    without elements.
+    Raises InvalidSharding for a sharding that the dialect cannot express.
     """
     mesh = next(iter(program.meshes.values()))
     return _SpmdWriter(program, ModuleWriter(mesh, dialect, set(program.values))).text(function)

@@ -27,9 +27,13 @@ MlirType = MlirTensorType | str
 
 
 def parse_type(scan: Scanner) -> MlirType:
-    """Parse a type. Raises InvalidDocument, and InvalidGraph for a tensor that no graph can have."""
+    """Parse a type; a memref of the default layout is the tensor that it holds.
+
+    Raises InvalidDocument, and InvalidGraph for a tensor that no graph can have.
+    """
     at = scan.at
-    if scan.accept(r"tensor\s*<") is None:
+    shaped = scan.accept(r"(?:tensor|memref)\s*<")
+    if shaped is None:
         if scan.accept(r"![\w.]+") is None:
             scan.expect(SCALAR, "a type")
         return scan.text[at : scan.at].strip()
@@ -38,7 +42,9 @@ def parse_type(scan: Scanner) -> MlirType:
             "unranked tensor", at=at, got="tensor<*x...>", wanted="a tensor of known rank", error=InvalidGraph
         )
     dims = scan.expect(r"(?:(?:[0-9]{1,15}|\?)x)*", "dims").split("x")[:-1]
-    element = scan.expect(r"[A-Za-z][\w.]*", "an element type")
+    element = scan.expect(r"[A-Za-z][\w.]*(?:\s*<[^<>]*>)?", "an element type")
+    if shaped.startswith("memref") and scan.peek(","):
+        raise scan.error("layout of a memref", at=at, wanted="the default one", error=InvalidGraph)
     encoding = _parse_encoding(scan) if scan.mark(",") else None
     scan.need(">")
     if element not in FROM_MLIR:
