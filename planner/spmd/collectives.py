@@ -46,9 +46,12 @@ def call_attributes(
 ) -> dict[str, Any]:
     """Return the attributes of the call of a basis move on local tensors; `whole` is the shape of the tensor.
 
-    Uneven blocks are those of the whole tensor. `reduction` is by default the source's.
+    Uneven blocks are those of the whole tensor. `reduction` is by default the source's; a sum, the dialect's default,
+    is then left out.
     """
-    reduced = {"reduction": reduction or source.reduction} if move.definition.reduces else {}
+    if reduction is None and source.reduction is not Reduction.SUM:
+        reduction = source.reduction
+    reduced = {"reduction": reduction} if reduction and move.definition.reduces else {}
     attrs: dict[str, Any] = {"mesh_axes": move.axes, **reduced, **dim_attributes(move)}
     if move.definition.appends and move.dim is not None:
         parts = group_size(mesh, move.target(source).split_axes[move.dim])

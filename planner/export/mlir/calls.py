@@ -21,7 +21,7 @@ from planner.export.mlir.dialect import (
     tensor_type,
 )
 from planner.export.mlir.module_writer import ModuleWriter
-from planner.ir.sharding import Reduction, Sharding
+from planner.ir.sharding import Sharding
 from planner.spmd import SpmdCall, SpmdProgram
 from planner.spmd.cluster import is_static
 from planner.spmd.folding import multi_index
@@ -95,7 +95,7 @@ class _CallWriter:
 
     def clause(self, key: str, value: Any, numbers: Iterator[str]) -> str:
         dialect = self.page.dialect
-        if value is None or value is False or (key, value) == ("reduction", Reduction.SUM):
+        if value is None or value is False:
             return ""
         match key:
             case "mesh_axes":
