@@ -1,5 +1,6 @@
-"""Plan a PyTorch module for a mesh, and get DTensor placements by name."""
+"""Plan a PyTorch module for a mesh: get DTensor placements by name, or a module that runs the plan's program."""
 
-from planner.integrations.torch import TorchPlan, plan
+from planner.export.torch_program.modules import PlannedModule
+from planner.integrations.torch import TorchPlan, parallelize, plan
 
-__all__ = ["TorchPlan", "plan"]
+__all__ = ["PlannedModule", "TorchPlan", "parallelize", "plan"]

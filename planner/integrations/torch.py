@@ -1,4 +1,4 @@
-"""One call for PyTorch: from a module, example inputs and a mesh to DTensor placements by name.
+"""One call for PyTorch: from a module, example inputs and a mesh to DTensor placements, or to a module that runs them.
 
 planned = planner.integrations.torch.plan(module, (ids,), mesh="dp=2,tp=4")
 planned.apply(module, device_mesh)
@@ -14,11 +14,13 @@ from typing import Any
 
 from planner.choose import hardware
 from planner.export import dtensor
+from planner.export.torch_program.modules import PlannedModule, distribute_step
 from planner.frontends.torch import build_module_document
 from planner.frontends.zoo.update import MasterMode
 from planner.integrations.common import ChosenShardings, plan_document
 from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
+from planner.ir.program import Program
 from planner.planning.plan_types import Plan, Request
 
 TensorPlacements = tuple[Any, ...]
@@ -79,6 +81,39 @@ def plan(
         module, example_inputs, keywords or {}, train=train, clip_grad_norm=clip_grad_norm, master=master
     )
     return _place_tensors(plan_document(document, type(module).__name__, ours, device=device, request=request), ours)
+
+
+def parallelize(
+    module: Any,
+    example_inputs: tuple[Any, ...],
+    mesh: Mesh | str,
+    *,
+    keywords: Mapping[str, Any] | None = None,
+    train: str | None = None,
+    device: str = hardware.DEFAULT_PROFILE,
+    device_type: str = "cpu",
+    request: Request | None = None,
+) -> PlannedModule:
+    """Return a module that runs the plan's program on a mesh of all processes of torch.distributed.
+
+    Every process calls it, with the same module: its parameters become DTensors in place, with the values of the first
+    process, which plans. Called with whole inputs, each process takes its parts of them. With `train`, a module that
+    returns its loss is planned with an optimizer's memory (`adamw`); any optimizer of torch then updates its
+    parameters. `device` names a hardware profile, `device_type` is torch's. Results that devices do not hold whole are
+    DTensors.
+
+    Raises InvalidMesh where the processes are not as many as the devices, InvalidSharding for a program that PyTorch
+    cannot express, and the errors of planning: the same on every process.
+    """
+    ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
+
+    def plan_program() -> Program:
+        document = build_module_document(module, example_inputs, keywords or {}, train=train, master="none")
+        chosen = plan_document(document, type(module).__name__, ours, device=device, request=request)
+        assert chosen.plan.analysis is not None, "a plan with a choice has an analysis"
+        return chosen.plan.analysis.program
+
+    return distribute_step(module, plan_program, ours, device_type=device_type)
 
 
 def _place_tensors(chosen: ChosenShardings, mesh: Mesh) -> TorchPlan:

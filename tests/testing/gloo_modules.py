@@ -74,7 +74,12 @@ def compare_distributed(mesh: str, devices: Any) -> tuple[float, float]:
 
 def run_over_gloo(folder: Path, mesh: str) -> list[tuple[float, float]]:
     """Return the answers of all devices of a mesh."""
-    command = [sys.executable, "-m", "tests.testing.gloo_modules"]
+    return run_ranks("tests.testing.gloo_modules", folder, mesh)
+
+
+def run_ranks(module: str, folder: Path, mesh: str) -> list[tuple[Any, ...]]:
+    """Return the answers that a module prints for each device of a mesh."""
+    command = [sys.executable, "-P", "-m", module]
     ranks = [
         subprocess.Popen([*command, str(rank), str(folder), mesh], stdout=subprocess.PIPE, text=True)
         for rank in range(Mesh.parse(mesh).devices)

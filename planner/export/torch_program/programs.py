@@ -8,7 +8,7 @@ whole arguments, `whole(*results)` joins results. Tensors are made on torch's de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from planner.export.torch_program.boundary import BOUNDARY, write_argument, write_result
 from planner.export.torch_program.collectives import ALL_TO_ALL, write_collective, write_groups
@@ -53,7 +53,7 @@ def print_torch(program: Program) -> str:
     writer = ProgramWriter(program)
     arguments = [name for name, _ in program.arguments]
     body = writer.function("program", arguments, program.instructions, results=program.outputs)
-    return writer.module([body])
+    return writer.module([body], arguments, dict(zip(program.graph.outputs, program.outputs, strict=True)))
 
 
 class ProgramWriter:
@@ -90,17 +90,16 @@ class ProgramWriter:
         name = self.functions.of(done, [self.program.values[each] for each in done.operands])
         return f"{results} = {name}({', '.join(operands)})  # {done.op.id!r}"
 
-    def module(self, bodies: Sequence[str]) -> str:
-        """Return the module with functions that were written."""
+    def module(self, bodies: Sequence[str], arguments: Sequence[str], results: Mapping[str, str]) -> str:
+        """Return the module with functions that were written, of some arguments and values by name of the result."""
         program, mesh = self.program, self.program.mesh
-        results = zip(program.outputs, program.graph.outputs, strict=True)
         head = HEAD.format(
             graph=program.graph.name,
             mesh=mesh.notation,
             axes=dict(zip(mesh.names, mesh.shape, strict=True)),
             devices=mesh.devices,
-            arguments="".join(write_argument(program, name) for name, _ in program.arguments),
-            results="".join(write_result(program, value, name) for value, name in results),
+            arguments="".join(write_argument(program, name) for name in arguments),
+            results="".join(write_result(program, value, name) for name, value in results.items()),
         )
         made = [GROUPS.format(lines="\n".join(write_groups(self.groups, mesh)))] if self.groups else []
         texts = [*self.functions.texts, *bodies]

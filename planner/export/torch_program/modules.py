@@ -1,0 +1,187 @@
+"""A module that runs its plan's program.
+
+The first process plans and writes the program; all others receive it. Parameters and buffers become DTensors with the
+plan's placements, forward is the plan's forward program, and backward its backward program through torch's autograd.
+Neither leaves a collective to DTensor.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Placement, Replicate
+
+from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding, ShardplanError
+from planner.export import dtensor
+from planner.export.torch_program.steps import write_step
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+
+Placements = tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedValue:
+    """A value at the ends of a program: kind and name of an input (a result has none), placements and whole shape."""
+
+    id: str
+    kind: str
+    name: str
+    placements: Placements
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedStep:
+    """What the first process tells the others: the program's text and ends, and gradients' placements by input.
+
+    `kept` are the arguments that backward reads.
+    """
+
+    text: str
+    arguments: tuple[_PlacedValue, ...]
+    kept: tuple[str, ...]
+    results: tuple[_PlacedValue, ...]
+    gradients: Mapping[str, Placements]
+
+
+def distribute_step(
+    module: torch.nn.Module, plan_program: Callable[[], Program], mesh: Mesh, *, device_type: str
+) -> PlannedModule:
+    """Return a module that runs the program that `plan_program` makes on the first process, and place its state.
+
+    Every process calls it with the same module. Its parameters become DTensors in place, with the values of the first
+    process. Raises InvalidMesh where processes are not as many as devices, and InvalidSharding for a program that
+    PyTorch cannot express, on every process.
+    """
+    if not dist.is_initialized() or dist.get_world_size() != mesh.devices:
+        got = f"{dist.get_world_size()} processes" if dist.is_initialized() else "no process group"
+        raise InvalidMesh("torch.distributed", got=got, wanted=f"{mesh.devices}: one for each device of the mesh")
+    planned = _tell_all(lambda: _describe_step(plan_program()))
+    devices = init_device_mesh(device_type, mesh.shape, mesh_dim_names=mesh.names)
+    state = {each.name: each.placements for each in planned.arguments if each.kind != "input"}
+    dtensor.distribute_state(module, devices, state, mesh=mesh)
+    return PlannedModule(module, planned, devices)
+
+
+def _tell_all(make: Callable[[], _PlannedStep]) -> _PlannedStep:
+    """Return what the first process makes, on every process. Raises its error everywhere."""
+    told: list[Any] = [None]
+    if dist.get_rank() == 0:
+        try:
+            told = [make()]
+        except ShardplanError as error:
+            told = [error]
+    dist.broadcast_object_list(told)
+    if isinstance(told[0], ShardplanError):
+        raise told[0]
+    planned: _PlannedStep = told[0]
+    return planned
+
+
+def _describe_step(program: Program) -> _PlannedStep:
+    graph = program.graph
+    inputs = {entry.id: entry for entry in graph.inputs}
+    # What the optimizer changes is left to torch's; what forward writes to buffers is a result.
+    kinds = {number: inputs[name].kind for number, name in graph.state_outputs.items()}
+    wanted = [value for number, value in enumerate(graph.outputs) if kinds.get(number, "buffer") == "buffer"]
+    step = write_step(program, wanted, [name for name, entry in inputs.items() if entry.kind == "parameter"])
+    buffers = {entry.next: entry for entry in graph.inputs if entry.kind == "buffer" and entry.next}
+
+    def placed(value: str, end: str, kind: str, *, name: str) -> _PlacedValue:
+        return _PlacedValue(end, kind, name, _place(program, value), program.values[value].type.shape)
+
+    arguments = tuple(placed(name, name, inputs[name].kind, name=inputs[name].name) for name in step.arguments)
+    for each in arguments:
+        if each.kind not in ("parameter", "buffer", "input"):
+            raise InvalidRequest("tensor of a module", where=each.name, got=each.kind, wanted="a parameter or a buffer")
+    results = tuple(
+        placed(value, end, "buffer" if end in buffers else "result", name=buffers[end].name if end in buffers else end)
+        for value, end in zip(step.results, wanted, strict=True)
+    )
+    gradients = {name: _place(program, value) for name, value in step.gradients.items()}
+    return _PlannedStep(step.text, arguments, step.kept, results, gradients)
+
+
+def _place(program: Program, value: str) -> Placements:
+    held = program.values[value]
+    placements, remarks = dtensor.placements(held.sharding, held.type.shape, program.mesh)
+    if remarks:
+        raise InvalidSharding("a tensor that DTensor cannot hold", where=f"value {value!r}", got="; ".join(remarks))
+    return placements
+
+
+class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """A module whose forward and backward are a plan's program; its tensors have the original module's names."""
+
+    def __init__(self, module: torch.nn.Module, planned: _PlannedStep, devices: DeviceMesh) -> None:
+        super().__init__()
+        self._modules, self._parameters, self._buffers = module._modules, module._parameters, module._buffers
+        self._non_persistent_buffers_set = module._non_persistent_buffers_set
+        self.planned, self.devices, self.signature = planned, devices, inspect.signature(module.forward)
+        self.program: dict[str, Any] = {}
+        exec(compile(planned.text, f"<plan of {type(module).__name__}>", "exec"), self.program)
+        self.train(module.training)
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        """Run the program on whole inputs. Raises InvalidRequest for inputs other than those planned."""
+        bound = self.signature.bind(*given, **named)
+        bound.apply_defaults()
+        state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        local = [self._local(each, state, bound.arguments) for each in self.planned.arguments]
+        if self.planned.gradients and torch.is_grad_enabled():
+            made = _Step.apply(self, *local)
+        else:
+            made = self.program["forward"](*local)[: len(self.planned.results)]
+        results = []
+        for each, tensor in zip(self.planned.results, made, strict=True):
+            if each.kind == "buffer":
+                state[each.name].to_local().copy_(tensor.detach())
+            else:
+                results.append(self._global(each, tensor))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _local(self, each: _PlacedValue, state: Mapping[str, Any], inputs: Mapping[str, Any]) -> torch.Tensor:
+        if each.kind != "input":
+            held = state[each.name].to_local(grad_placements=self.planned.gradients.get(each.id))
+            # Backward reads what the buffer was before.
+            return held.clone() if each.kind == "buffer" and each.id in self.planned.kept else held
+        tensor = inputs.get(each.name)
+        if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != each.shape:
+            got = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            raise InvalidRequest(
+                "input", where=each.name, got=got, wanted=f"a tensor of shape {each.shape}, as planned"
+            )
+        return self.program["part_of"](tensor, *self.program["ARGUMENTS"][each.id][dist.get_rank()])
+
+    def _global(self, each: _PlacedValue, tensor: torch.Tensor) -> torch.Tensor:
+        if all(isinstance(placement, Replicate) for placement in each.placements):
+            return tensor
+        stride = torch.empty(each.shape, device="meta").stride()
+        return DTensor.from_local(tensor, self.devices, each.placements, shape=each.shape, stride=stride)
+
+
+class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
+    """The forward and backward programs as one op of torch's autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, step: PlannedModule, *local: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = [step.program["waited"](each) for each in step.program["forward"](*local)]
+        count = len(step.planned.results)
+        ctx.step = step
+        kept = zip(step.planned.arguments, local, strict=True)
+        ctx.save_for_backward(*(each for end, each in kept if end.id in step.planned.kept), *made[count:])
+        return tuple(made[:count])
+
+    @staticmethod
+    def backward(ctx: Any, loss: torch.Tensor, *others: Any) -> tuple[torch.Tensor | None, ...]:
+        step = ctx.step
+        made = step.program["backward"](*ctx.saved_tensors)
+        scaled = {name: grad * loss for name, grad in zip(step.planned.gradients, made, strict=True)}
+        return None, *(scaled.get(each.id) for each in step.planned.arguments)
