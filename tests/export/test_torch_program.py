@@ -1,4 +1,4 @@
-"""Programs for torch.distributed: processes over gloo compute the graph's numbers."""
+"""Programs for torch.distributed: processes over gloo compute the graph's numbers and move the predicted bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidSharding
+from planner.ir.accounting import count_received_bytes
 from planner.ir.collectives import Kind
 from planner.ir.program import Program
 from planner.ir.sharding import Reduction
@@ -35,7 +36,7 @@ STEP_MESH = "dp=3,tp=2"
 
 
 def agree(programs: Sequence[Program], folder: Path) -> None:
-    """Numbers are those of the graph, for all programs of one number of devices."""
+    """Numbers are those of the graph and bytes those predicted, for all programs of one number of devices."""
     from planner.export.torch_program import print_torch
 
     inputs = [random_inputs(program.graph, np, "declared", seed=0) for program in programs]
@@ -43,8 +44,9 @@ def agree(programs: Sequence[Program], folder: Path) -> None:
         (print_torch(program), [arrays[name] for name, _ in program.arguments])
         for program, arrays in zip(programs, inputs, strict=True)
     ]
-    found = run_programs(folder, jobs, programs[0].mesh.devices)
-    for program, arrays, results in zip(programs, inputs, found, strict=True):
+    found, received = run_programs(folder, jobs, programs[0].mesh.devices)
+    for program, arrays, results, counted in zip(programs, inputs, found, received, strict=True):
+        assert counted == pytest.approx(count_received_bytes(program).sum()), str(program)
         with np.errstate(all="ignore"):
             whole = run_whole(program.graph, arrays, np, precision="declared")
         for name, result in zip(program.graph.outputs, results, strict=True):
@@ -52,7 +54,7 @@ def agree(programs: Sequence[Program], folder: Path) -> None:
             np.testing.assert_allclose(result, whole[name], rtol=0, atol=1e-5 * most, err_msg=str(program))
 
 
-def test_processes_compute_the_graph(tmp_path: Path) -> None:
+def test_processes_compute_the_graph_and_receive_what_was_predicted(tmp_path: Path) -> None:
     """A whole training step, ops of every kind on uneven blocks, and halos, offsets and partial values."""
     first = {case.op: case for case in CASES if case.op in ROWS}
     assert set(first) == set(ROWS)
