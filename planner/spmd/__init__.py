@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.spmd.builder import SpmdBuilder
 from planner.spmd.cluster import Cluster, declare_mesh, select_sub_cluster
+from planner.spmd.coherence import check_coherence
 from planner.spmd.instruction import LocalOp, SpmdCall, SpmdInstruction
 from planner.spmd.op_table import SPMD_OPS
 from planner.spmd.program import LocalValue, SpmdProgram
@@ -20,6 +21,7 @@ __all__ = [
     "SpmdCall",
     "SpmdInstruction",
     "SpmdProgram",
+    "check_coherence",
     "declare_mesh",
     "local_shape",
     "select_sub_cluster",
