@@ -27,6 +27,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "collective_costs": ("planner/choose/hardware",),
     "conformance": (*RUNNING, "planner/frontends/mlir"),
     "convnets": (*PLANNING, "planner/run"),
+    "dialect_text": (*RUNNING, "planner/frontends/mlir", "planner/export/mlir", "planner/spmd"),
     "execution": RUNNING,
     "failover": ("api",),
     "fault_injection": ("api",),
