@@ -1,9 +1,9 @@
 """Measures programs as text of the mesh dialect: lowered to local tensors, printed for mlir-opt 19 and 22, read back.
 
 Random partitioned programs, with uneven blocks, halos, offsets and terms of every kind, are lowered. The lowered
-program, and what is read from its text in both dialects, must compute on every logical device what the whole graph
-does; printing what was read must give the same text. mlir-opt refuses dims that do not divide, and our own reader alone
-knows halos that change their size.
+program, and what is read from its text in both dialects where it has no halos, must compute on every logical device
+what the whole graph does; printing what was read must give the same text. mlir-opt refuses dims that do not divide, and
+our own reader alone knows halos that change their size.
 """
 
 from __future__ import annotations
