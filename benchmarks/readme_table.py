@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from statistics import median_low
 from typing import Any, NamedTuple
 
@@ -67,10 +68,27 @@ def _solving(result: Result) -> Figure:
     return Figure("public instances of the IOPDDL contest, on two cores", value, "solver.md")
 
 
+def _count_complete(result: Result, families: Collection[str]) -> str:
+    counts = [steps["training"] for family, steps in result["counts"].items() if family in families]
+    return f"{sum(each.get('complete', 0) for each in counts)} of {sum(sum(each.values()) for each in counts)}"
+
+
+def _language_models(result: Result) -> Figure:
+    what = "causal and encoder models of transformers whose training step is imported without a replicated op"
+    return Figure(what, _count_complete(result, ("causal", "encoder")), "models.md")
+
+
+def _vision_models(result: Result) -> Figure:
+    what = "architectures of torchvision and timm, likewise"
+    return Figure(what, _count_complete(result, result["counts"]), "models.md")
+
+
 FIGURES = {
     "zoo": _planning,
     "plan_accounting": _accounting,
     "training_parity": _training,
     "published_steps": _steps,
     "solver": _solving,
+    "model_zoo_coverage": _language_models,
+    "vision_model_coverage": _vision_models,
 }
