@@ -143,14 +143,19 @@ class CapacityOptions(StrictModel):
     ] = None
     global_batch: Annotated[
         int | None,
-        Field(ge=1, le=MAX_SIZE, description="Sequences of an update, in one or several passes of a smaller batch."),
+        Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of each batch."),
     ] = None
     plan_time_limit_s: PlanTimeLimit = 60.0
     time_limit_s: SweepTimeLimit = None
 
     def to_request(self) -> Request:
         return Request(
-            self.memory_limit_bytes, self.gap, self.plan_time_limit_s, seed=self.seed, recompute=self.recompute
+            self.memory_limit_bytes,
+            self.gap,
+            self.plan_time_limit_s,
+            seed=self.seed,
+            recompute=self.recompute,
+            global_batch=self.global_batch,
         )
 
 
@@ -209,8 +214,8 @@ class ModelSeries(ModelSizes):
         str | None,
         Field(
             max_length=1024,
-            description="Sequences per pass of a named model, one or several: 32,64. Else 8, or with --global-batch "
-            "all of it, a half, a quarter, ...",
+            description="Sequences per micro-batch of a named model, one or several: 32,64. Else 8, or with "
+            "--global-batch all of it, a half, a quarter, ...",
         ),
     ] = None
     seq: Annotated[

@@ -65,8 +65,8 @@ def capacity(
 ) -> None:
     """Find which devices a model needs. Few of the meshes are planned; the others are proven to be no better.
 
-    A named model takes the options of `import zoo`. Pipeline stages and micro-batches cannot be asked for yet: every
-    plan is one pass over all layers on all devices.
+    A named model takes the options of `import zoo`. Pipeline stages cannot be asked for yet: every plan has all layers
+    on all devices.
     """
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
@@ -96,7 +96,7 @@ def _build_question(
         axes=options.axes,
         template=read_mesh(mesh) if mesh else None,
     )
-    return CapacityQuestion(workloads, offers, candidates, options.to_request(), options.tokens, options.global_batch)
+    return CapacityQuestion(workloads, offers, candidates, options.to_request(), options.tokens)
 
 
 def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool) -> None:

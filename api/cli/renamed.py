@@ -17,10 +17,11 @@ OPTIONS = {
 }
 """The new name by command and old option."""
 
-STAGES = "pipeline stages and micro-batches cannot be asked for yet: every plan is one pass on all devices; "
+STAGES = "pipeline stages cannot be asked for yet: every plan has all layers on all devices"
+MICROBATCHES = "--global-batch asks for updates in as many micro-batches of each batch as it takes"
 NOT_YET = {
-    ("capacity", option): f"{STAGES}--global-batch asks for updates in several passes"
-    for option in ("--stages", "--pipeline", "--microbatches", "--micro-batches", "--schedule")
+    **{("capacity", option): STAGES for option in ("--stages", "--pipeline", "--schedule")},
+    **{("capacity", option): MICROBATCHES for option in ("--microbatches", "--micro-batches")},
 }
 """What to say by command and option that does not exist yet."""
 

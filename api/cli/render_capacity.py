@@ -18,7 +18,7 @@ TITLES = {
     "cancelled": "not planned: cancelled",
 }
 LEFT = ("hardware", "mesh", "plan")
-NO_STAGES = "every plan is one pass on all devices: pipeline stages and micro-batches cannot be asked for yet"
+NO_STAGES = "every plan has all layers on all devices: pipeline stages cannot be asked for yet"
 
 
 def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
@@ -38,13 +38,7 @@ def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
         )
         out.print(f"{key.replace('_feasible', ''):<10}{answer}")
     if not frontier and document["complete"]:
-        out.print("larger meshes, smaller batches and --recompute auto need less memory a device;", NO_STAGES)
-    if document["global_batch"] and any((point["passes_per_update"] or 1) > 1 for point in frontier):
-        out.print(
-            f"\nAn update on {document['global_batch']} sequences in several passes is priced as if each pass updated, "
-            "an upper bound of its time; the memory does not count gradients kept between passes;",
-            NO_STAGES,
-        )
+        out.print("larger meshes, smaller micro-batches and --recompute auto need less memory a device;", NO_STAGES)
     _print_skipped(out, document)
 
 
@@ -58,15 +52,14 @@ def _print_skipped(out: Console, document: Mapping[str, Any]) -> None:
 
 def _columns(document: Mapping[str, Any]) -> list[str]:
     """Return the titles of the frontier; what is unknown everywhere has no column."""
-    update = ["update"] if document["global_batch"] else []
-    graph = ["batch"] if len(document["graphs"]) > 1 or update else []
+    graph = ["batch"] if len(document["graphs"]) > 1 or document["request"]["global_batch"] else []
     tokens = (
         ["tokens/s", "tokens/s/dev", _cost_title(document)]
         if document["unit"] == "token"
         else [f"cost of a step{_cost_unit(document)}"]
     )
     plan = ["plan"] if any(point["plan"] for point in document["frontier"]) else []
-    return ["hardware", "mesh", "devices", *graph, "step", *update, "MFU", *tokens, "gap", "memory", *plan]
+    return ["hardware", "mesh", "devices", *graph, "step", "MFU", *tokens, "gap", "memory", *plan]
 
 
 def _cost_title(document: Mapping[str, Any]) -> str:
@@ -84,7 +77,6 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
         "devices": str(point["devices"]),
         "batch": _name_graph(point, document),
         "step": format_time(point["objective_s"]),
-        "update": _format_update(point),
         "MFU": format_share(point["mfu"]),
         "tokens/s": format_count(point["tokens_per_s"]),
         "tokens/s/dev": format_count(point["tokens_per_device_s"]),
@@ -99,22 +91,14 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
 
 
 def _name_graph(point: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    """Return the batch of a graph, with its passes where there are several, its name or length where these differ."""
+    """Return the batch of a graph, times its micro-batches, with its name or length where these differ."""
     graph, graphs = document["graphs"][point["graph"]], document["graphs"]
-    passes = point["passes_per_update"] or 1
-    words = [f"{graph['batch']} x {passes}" if passes > 1 else str(graph["batch"])]
+    words = [f"{graph['batch']} x {graph['microbatches']}" if graph["microbatches"] > 1 else str(graph["batch"])]
     if len({each["name"] for each in graphs}) > 1:
         words.append(graph["name"])
     if len({each["tokens"] / each["batch"] for each in graphs if each["batch"]}) > 1:
         words.append(f"of {graph['tokens'] // graph['batch']}")
     return " ".join(words)
-
-
-def _format_update(point: Mapping[str, Any]) -> str:
-    if point["update_at_most_s"] is None:
-        return "-"
-    bound = "" if point["update_s"] is not None else "<= "
-    return bound + format_time(point["update_at_most_s"])
 
 
 def _name_plan(plan: Mapping[str, Any] | None) -> str:

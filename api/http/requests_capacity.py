@@ -102,9 +102,7 @@ def build_capacity_question(request: CapacityRequest, models: list[CapacityWorkl
             len(workloads), len(offers), parse_device_counts(request.devices), axes=request.axes, template=mesh
         )
     with at_pointer(""):
-        return CapacityQuestion(
-            tuple(workloads), offers, candidates, request.to_request(), request.tokens, request.global_batch
-        )
+        return CapacityQuestion(tuple(workloads), offers, candidates, request.to_request(), request.tokens)
 
 
 def _build_template(mesh: MeshDocument | str | None) -> Mesh | None:

@@ -226,7 +226,6 @@ class CapacityResponse(ResponseModel):
     id: PlanId
     unit: Literal["step", "token"]
     cost_unit: Literal["price", "device_s"]
-    global_batch: int | None
     run_tokens: float | None
     complete: bool
     planned: int

@@ -11,7 +11,7 @@ from planner.documents.canonical_json import digest_document
 from planner.documents.graphs import dump_mesh
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
-from planner.usecases.capacity_figures import token_figures, update_figures
+from planner.usecases.capacity_figures import token_figures
 from planner.usecases.capacity_question import CandidateResult, CapacityBudget, CapacityQuestion
 from planner.usecases.capacity_search import UNBOUNDED, CapacitySearch
 
@@ -52,10 +52,15 @@ def dump_capacity(
         "unit": question.unit,
         "cost_unit": "price" if priced else "device_s",
         "request": asdict(question.request),
-        "global_batch": question.global_batch,
         "run_tokens": question.run_tokens,
         "graphs": [
-            {"name": asked.document["name"], "tokens": asked.tokens, "batch": asked.batch} for asked in question.graphs
+            {
+                "name": asked.document["name"],
+                "tokens": asked.tokens,
+                "batch": asked.batch,
+                "microbatches": question.count_microbatches(asked),
+            }
+            for asked in question.graphs
         ],
         "hardware": [
             {
@@ -102,7 +107,7 @@ def _dump_candidate(search: CapacitySearch, number: int) -> dict[str, Any]:
         if outcome.objective_s is not None:
             step_s, point = outcome.objective_s, question.point(one, outcome.objective_s)
             figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": search.mfu(number, step_s)}
-            figures |= asdict(token_figures(search, number, step_s)) | asdict(update_figures(search, number, step_s))
+            figures |= asdict(token_figures(search, number, step_s))
     dominated_by = (
         None
         if skipped is None or skipped.dominated_by is None

@@ -15,11 +15,12 @@ MAX_CANDIDATES = 1 << 16
 
 
 class CapacityGraphDocument(StrictModel):
-    """A graph, and the number of tokens and sequences that one of its steps processes."""
+    """A graph, the tokens and sequences that one pass over it processes, and its passes before each update."""
 
     name: Name
     tokens: Size | None
     batch: Size | None = None
+    microbatches: Size = 1
 
 
 class OfferDocument(StrictModel):
@@ -40,8 +41,8 @@ class CandidateDocument(StrictModel):
     """A graph on a mesh of one kind of hardware: its plan's figures, or why it was skipped.
 
     `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning; `bound_s` is proven by the
-    solver. `dominated_by` is the mesh whose plan proves this one no better. The figures of tokens, of a run and of an
-    update are those of `planner.usecases.capacity_figures`.
+    solver. `dominated_by` is the mesh whose plan proves this one no better. The figures of tokens and of a run are
+    those of `planner.usecases.capacity_figures`.
     """
 
     graph: Size
@@ -69,9 +70,6 @@ class CandidateDocument(StrictModel):
     run_device_hours: float | None = None
     run_cost: float | None = None
     run_energy_kwh: float | None = None
-    passes_per_update: int | None = None
-    update_s: float | None = None
-    update_at_most_s: float | None = None
     skip_reason: Name | None
     dominated_by: Name | None
 
@@ -96,7 +94,6 @@ class CapacityDocument(StrictModel):
     unit: Literal["step", "token"]
     cost_unit: Literal["price", "device_s"]
     request: CapacityRequestDocument
-    global_batch: Size | None = None
     run_tokens: float | None = None
     graphs: Annotated[list[CapacityGraphDocument], Field(min_length=1)]
     hardware: Annotated[list[OfferDocument], Field(min_length=1)]

@@ -1,11 +1,6 @@
 """What planners ask of a candidate: utilization, throughput, cost and energy, in units that the names say.
 
 Energy is that of the devices at their rated power, without hosts, network and cooling.
-
-An update on `CapacityQuestion.global_batch` sequences takes global_batch / batch passes. Only a single pass is planned:
-the plan of a smaller batch updates the parameters after every pass. Several passes that accumulate their gradients
-leave out all updates but one, so that they take no longer than `update_at_most_s`; what they need to hold the gradients
-between passes is not in `peak_bytes`.
 """
 
 from __future__ import annotations
@@ -38,23 +33,11 @@ class TokenFigures:
     run_energy_kwh: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateFigures:
-    """An update on the global batch; None where none was asked for.
-
-    `update_s` is known for one pass only.
-    """
-
-    passes_per_update: int | None = None
-    update_s: float | None = None
-    update_at_most_s: float | None = None
-
-
 def token_figures(search: CapacitySearch, number: int, step_s: float) -> TokenFigures:
     """Return the figures of a step of a candidate that takes `step_s`."""
     question = search.question
     one = question.candidates[number]
-    tokens, devices = question.graphs[one.graph].tokens, one.mesh.devices
+    tokens, devices = question.count_tokens(one), one.mesh.devices
     if not tokens or not step_s:
         return TokenFigures()
     price, power_w = question.offers[one.hardware].price_per_device_hour, search.hardware[one.hardware].power_w
@@ -73,16 +56,6 @@ def token_figures(search: CapacitySearch, number: int, step_s: float) -> TokenFi
         run_cost=_times(cost, run),
         run_energy_kwh=_times(energy, run),
     )
-
-
-def update_figures(search: CapacitySearch, number: int, step_s: float) -> UpdateFigures:
-    """Return the figures of an update that takes one or several steps of `step_s`."""
-    question = search.question
-    batch, whole = question.graphs[question.candidates[number].graph].batch, question.global_batch
-    if whole is None or batch is None:
-        return UpdateFigures()
-    passes = whole // batch
-    return UpdateFigures(passes, step_s if passes == 1 else None, passes * step_s)
 
 
 def _times(one: float | None, other: float | None) -> float | None:

@@ -21,7 +21,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class CapacityWorkload:
-    """A graph document, and the tokens and sequences of one step (None: unknown)."""
+    """A graph document, and the tokens and sequences of one pass over it (None: unknown)."""
 
     document: Mapping[str, Any]
     tokens: int | None
@@ -40,7 +40,8 @@ class HardwareOffer:
 class CapacityQuestion:
     """Graphs, hardware, and candidate meshes. Raises InvalidRequest where they cannot be compared.
 
-    `run_tokens` is how many tokens a whole run processes, `global_batch` how many sequences an update; None: not asked.
+    `run_tokens` is how many tokens a whole run processes; None: not asked. With a global batch in the request a step of
+    every graph is one update on so many sequences, in as many micro-batches as they take.
     """
 
     graphs: tuple[CapacityWorkload, ...]
@@ -48,7 +49,6 @@ class CapacityQuestion:
     candidates: tuple[MeshCandidate, ...]
     request: Request
     run_tokens: float | None = None
-    global_batch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.candidates:
@@ -72,19 +72,30 @@ class CapacityQuestion:
                 raise InvalidRequest("tokens of a run", got=self.run_tokens, wanted="a number above 0, such as 15e12")
             if self.unit == "step":
                 raise InvalidRequest("tokens of a run", wanted="graphs with an input of tokens")
-        for asked in self.graphs if self.global_batch is not None else ():
-            if asked.batch is None or self.global_batch is None or self.global_batch % asked.batch:
-                got = f"{self.global_batch}, with {asked.batch or 'an unknown number of'} sequences a pass"
+        whole = self.request.global_batch
+        for asked in self.graphs:
+            if whole is not None and (asked.batch is None or whole % asked.batch):
+                got = f"{whole}, with {asked.batch or 'an unknown number of'} sequences a pass"
                 raise InvalidRequest("global batch", got=got, wanted="a multiple of the sequences of every graph")
 
     @cached_property
     def unit(self) -> str:
         return "step" if any(asked.tokens is None for asked in self.graphs) else "token"
 
+    def count_microbatches(self, workload: CapacityWorkload) -> int:
+        """Return the passes over a graph before each update."""
+        whole, request = self.request.global_batch, self.request
+        return request.microbatches if whole is None or workload.batch is None else whole // workload.batch
+
+    def count_tokens(self, candidate: MeshCandidate) -> int | None:
+        """Return the tokens of a step of a candidate, of all its micro-batches; None: unknown."""
+        workload = self.graphs[candidate.graph]
+        return None if workload.tokens is None else workload.tokens * self.count_microbatches(workload)
+
     def point(self, candidate: MeshCandidate, step_s: float) -> Point:
         """Return devices, cost and seconds of a step, or per token; the cost is in device-seconds without prices."""
         devices, hour = candidate.mesh.devices, self.offers[candidate.hardware].price_per_device_hour
-        seconds = step_s / (self.graphs[candidate.graph].tokens or 1)
+        seconds = step_s / (self.count_tokens(candidate) or 1)
         return Point(devices, devices * seconds * (1.0 if hour is None else hour / SECONDS_PER_HOUR), seconds)
 
 

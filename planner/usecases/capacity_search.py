@@ -19,6 +19,7 @@ from planner.judge.pareto import Point, pareto_frontier
 from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_step_s
 from planner.notebook import HtmlTable, notebook_html
 from planner.planning.deadline import Deadline
+from planner.rewrite.accumulate import accumulate_gradients
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases.capacity_question import (
     CandidateResult,
@@ -75,10 +76,14 @@ class CapacitySearch:
 
     @cached_property
     def _graphs(self) -> tuple[Graph, ...]:
-        """The graphs, each on its first candidate mesh: lower bounds read only what is the same on all meshes."""
+        """The graphs of a step, each on its first candidate mesh: bounds read only what is the same on all meshes."""
         meshes = {one.graph: one.mesh for one in reversed(self.question.candidates)}
         documents = (GraphDocument.model_validate(asked.document) for asked in self.question.graphs)
-        return tuple(load_graph(document, meshes[number]) for number, document in enumerate(documents))
+        asked = self.question.request
+        return tuple(
+            accumulate_gradients(load_graph(document, meshes[number]), asked.microbatches, asked.global_batch)
+            for number, document in enumerate(documents)
+        )
 
     @cached_property
     def _tier_counts(self) -> list[tuple[TierCounts, ...]]:

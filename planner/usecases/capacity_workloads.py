@@ -32,7 +32,7 @@ def zoo_workloads(
 
 
 def list_pass_batches(global_batch: int) -> list[int]:
-    """Return the batches of one pass to try for an update on `global_batch` sequences: it, a half, a quarter, ..."""
+    """Return the micro-batches to try for an update on `global_batch` sequences: it, a half, a quarter, ..."""
     if global_batch < 1:
         raise InvalidRequest("global batch", got=global_batch, wanted="1 sequence or more")
     halvings = (1 << k for k in range(MAX_HALVINGS + 1))

@@ -10,13 +10,13 @@ from planner.documents.hardware import read_profile
 from planner.errors import InvalidRequest
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.planning.plan_types import Request
-from planner.usecases.capacity_figures import TokenFigures, UpdateFigures, token_figures, update_figures
+from planner.usecases.capacity_figures import TokenFigures, token_figures
 from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
 from planner.usecases.capacity_search import CapacitySearch
 from planner.usecases.capacity_workloads import list_pass_batches, zoo_workloads
 
 DEVICES, TOKENS, BATCH = 8, 4000, 4
-# global batch, batches of a pass
+# global batch, micro-batches
 PASSES = [(1, [1]), (24, [24, 12, 6, 3]), (7, [7]), (1 << 20, [1 << k for k in range(20, 13, -1)])]
 
 
@@ -51,12 +51,15 @@ def test_what_is_not_known_has_no_figure() -> None:
     assert all(getattr(figures, name) is None for name in unknown)
     tokenless = search(graphs=(CapacityWorkload({"name": "nothing", "inputs": []}, None),))
     assert token_figures(tokenless, 0, step_s=0.5) == TokenFigures()
-    assert update_figures(tokenless, 0, step_s=0.5) == UpdateFigures()
 
 
-def test_an_update_of_one_pass_is_a_step_and_of_several_at_most_as_many() -> None:
-    assert update_figures(search(global_batch=BATCH), 0, step_s=0.5) == UpdateFigures(1, 0.5, 0.5)
-    assert update_figures(search(global_batch=3 * BATCH), 0, step_s=0.5) == UpdateFigures(3, None, 1.5)
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_step_has_the_tokens_of_all_its_micro_batches(passes: int) -> None:
+    asked = search(request=Request(global_batch=passes * BATCH))
+    assert asked.question.count_microbatches(asked.question.graphs[0]) == passes
+    assert token_figures(asked, 0, step_s=0.5).tokens_per_s == passes * TOKENS / 0.5
+    point = asked.question.point(asked.question.candidates[0], 0.5)
+    assert point.time_s == pytest.approx(0.5 / (passes * TOKENS))
 
 
 @pytest.mark.parametrize(("whole", "batches"), PASSES)
@@ -70,7 +73,9 @@ def test_a_model_is_asked_for_in_every_batch_and_length() -> None:
     assert [(one.batch, one.tokens) for one in found] == [(2, 16), (2, 2048), (4, 32), (4, 4096)]
 
 
-@pytest.mark.parametrize("asked", [{"run_tokens": -1.0}, {"run_tokens": float("nan")}, {"global_batch": BATCH + 1}])
+@pytest.mark.parametrize(
+    "asked", [{"run_tokens": -1.0}, {"run_tokens": float("nan")}, {"request": Request(global_batch=BATCH + 1)}]
+)
 def test_runs_and_batches_that_do_not_fit_are_refused(asked: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
         search(**asked)  # type: ignore[arg-type]

@@ -142,9 +142,9 @@ function runs(frontier, found) {
 /** Returns the columns that say which candidate a row is: mesh, hardware, devices; graph and batch where several are. */
 function placeColumns(found) {
   const graph = (one) => found.graphs[one.graph];
-  const passes = (one) => ((one.passes_per_update ?? 1) > 1 ? ` × ${one.passes_per_update}` : "");
+  const passes = (one) => ((graph(one).microbatches ?? 1) > 1 ? ` × ${graph(one).microbatches}` : "");
   const areNamed = new Set(found.graphs.map((each) => each.name)).size > 1;
-  const areSized = found.global_batch || new Set(found.graphs.map((each) => each.batch)).size > 1;
+  const areSized = found.request.global_batch || new Set(found.graphs.map((each) => each.batch)).size > 1;
   return [
     words("mesh", (one) => one.mesh),
     words("hardware", (one) => one.hardware),
@@ -154,11 +154,9 @@ function placeColumns(found) {
   ];
 }
 
-/** Returns the throughput, and the time of an update, where they were asked for. */
+/** Returns the throughput, where tokens are counted. */
 function frontierColumns(found) {
-  const update = (one) => `${isNumber(one.update_s) ? "" : "≤ "}${time(one.update_at_most_s)}`;
   return [
-    found.global_batch && numbers("update", update),
     tokens(found) && numbers("tokens/s", (one) => figure(one.tokens_per_s)),
     tokens(found) && numbers("tokens/s/device", (one) => figure(one.tokens_per_device_s)),
   ];

@@ -178,19 +178,16 @@ export interface Candidate {
   run_device_hours?: number | null;
   run_cost?: number | null;
   run_energy_kwh?: number | null;
-  passes_per_update?: number | null;
-  update_s?: number | null;
-  update_at_most_s?: number | null;
   skip_reason: string | null;
   dominated_by: string | null;
 }
 
 export interface Capacity {
   unit: "step" | "token";
+  request: { global_batch?: number | null };
   cost_unit: "price" | "device_s";
-  global_batch?: number | null;
   run_tokens?: number | null;
-  graphs: { name: string; tokens: number | null; batch?: number | null }[];
+  graphs: { name: string; tokens: number | null; batch?: number | null; microbatches?: number }[];
   hardware: { name: string; price_per_device_hour: number | null }[];
   complete: boolean;
   planned: number;

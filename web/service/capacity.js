@@ -40,7 +40,11 @@ export async function capacityPage(page, signal) {
         h("fieldset", {}, h("legend", {}, "Hardware, with the price of a device-hour"), names.map(offer)),
         field("mesh", text("mesh", { placeholder: "all meshes" }), "optional, with ? for an unknown size: dp=?,tp=8"),
         field("tokens", number("tokens", ""), "of a whole run, such as 15e12: its days, cost and energy"),
-        field("global batch", number("global_batch", ""), "sequences of an update, in one or several passes"),
+        field(
+          "global batch",
+          number("global_batch", ""),
+          "sequences of an update: as many micro-batches of each batch",
+        ),
         limitFields(),
         field("time limit", number("seconds", "30"), "seconds in all"),
         button,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,11 +15,8 @@ KEYS = {"candidates", "frontier", "smallest_feasible", "cheapest", "fastest", "c
 
 # Words after `capacity GRAPH`, and what the one message says.
 BAD = [
-    (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "stages and micro-batches cannot be asked for yet"),
-    (
-        ["--devices", "4", "--hardware", "cpu", "--microbatches", "4"],
-        "stages and micro-batches cannot be asked for yet",
-    ),
+    (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "pipeline stages cannot be asked for yet"),
+    (["--devices", "4", "--hardware", "cpu", "--microbatches", "4"], "--global-batch asks for updates"),
     (["--devices", "8..4", "--hardware", "cpu"], "numbers of devices (got 8..4"),
     (["--devices", "4", "--hardware", "h101"], "unknown hardware (got h101"),
     (["--devices", "4", "--hardware", "cpu=dear"], "price of a device-hour (got dear"),
@@ -109,18 +107,18 @@ def test_a_document_keeps_its_own_name(tmp_path: Path) -> None:
     assert [graph["name"] for graph in answer.json["graphs"]] == ["the model of my team"]
 
 
-def test_a_global_batch_is_asked_for_in_passes_that_divide_it() -> None:
+def test_a_global_batch_is_asked_for_in_micro_batches_that_divide_it() -> None:
     sizes = ["--layers", 1, "--width", 64, "--heads", 4, "--feed-forward", 96, "--vocabulary", 50, "--seq", 16]
     words = ["gpt2", *sizes, "--train", "sgd", "--devices", 2, "--hardware", "cpu", "--jobs", 1]
     answer = shardplan("capacity", *words, "--global-batch", 24, "--json")
     assert answer.code == 0, answer.err
     assert [graph["batch"] for graph in answer.json["graphs"]] == [24, 12, 6, 3]
+    assert [graph["microbatches"] for graph in answer.json["graphs"]] == [1, 2, 4, 8]
     point = answer.json["frontier"][0]
-    assert point["passes_per_update"] * answer.json["graphs"][point["graph"]]["batch"] == 24
-    assert (point["update_s"] is None) == (point["passes_per_update"] > 1)
+    best = answer.json["graphs"][point["graph"]]
+    assert point["tokens_per_s"] == pytest.approx(best["tokens"] * best["microbatches"] / point["objective_s"])
     several = shardplan("capacity", *words, "--global-batch", 24, "--batch", 3)
-    assert "<= " in several.out
-    assert "micro-batches cannot be asked for yet" in " ".join(several.out.split())
+    assert "3 x 8" in several.out
     assert "multiple of the sequences" in shardplan("capacity", *words, "--global-batch", 24, "--batch", 5).err
 
 
@@ -137,3 +135,17 @@ def test_bad_input_ends_in_one_message(graph: Path, words: list[str], message: s
     assert (answer.code, answer.out) == (1, "")
     assert message in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_step_of_a_global_batch_is_the_plan_s_own(tmp_path: Path) -> None:
+    sizes = ["--layers", 1, "--width", 64, "--heads", 4, "--feed-forward", 96, "--vocabulary", 50, "--seq", 16]
+    model = ["gpt2", *sizes, "--train", "sgd", "--batch", 4]
+    answer = shardplan(
+        "capacity", *model, "--devices", 2, "--axes", 1, "--hardware", "cpu", "--jobs", 1, "--global-batch", 12,
+        "--json",
+    )  # fmt: skip
+    graph, plan = tmp_path / "graph.json", tmp_path / "plan.json"
+    assert shardplan("import", "zoo", *model, "-o", graph).code == 0
+    assert shardplan("plan", graph, "--mesh", "2", "--hardware", "cpu", "--microbatches", 3, "-o", plan).code == 0
+    step_s = json.loads(plan.read_text())["solver"]["objective_s"]
+    assert answer.json["frontier"][0]["objective_s"] == pytest.approx(step_s, rel=0.011)

@@ -195,8 +195,10 @@ def test_capacity_of_built_in_models_is_asked_for_as_their_graphs_are(client: ht
     answer = client.post("/v1/capacity", json=asked)
     assert answer.status_code == 200, answer.text
     found = answer.json()
-    assert found["graphs"] == [{"name": "gpt2", "tokens": 16 * batch, "batch": batch} for batch in (4, 8)]
-    assert found["frontier"][0]["passes_per_update"] in (1, 2)
+    assert found["graphs"] == [
+        {"name": "gpt2", "tokens": 16 * batch, "batch": batch, "microbatches": 8 // batch} for batch in (4, 8)
+    ]
+    assert found["request"]["global_batch"] == 8
     assert found["frontier"][0]["run_days"] > 0
 
 
