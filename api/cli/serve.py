@@ -20,6 +20,7 @@ with requires_service_extra():
     from fastapi import FastAPI
 
     from api.http.app import create_app
+    from api.http.connection_limits import LimitedHttpProtocol
     from api.service import Service
 
 SHUTDOWN_S = 3
@@ -65,6 +66,7 @@ def run_app(app: FastAPI, service: Service, *, host: str, port: int) -> None:
         access_log=False,
         server_header=False,
         ws="none",
+        http=LimitedHttpProtocol,
         log_config=None,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )

@@ -1,0 +1,61 @@
+"""Limits of a connection before a request is there: bytes and seconds of a request's head.
+
+uvicorn ends connections that are idle after an answer. Before the first request, and once the first byte of another one
+has arrived, it waits for ever, and holds as many bytes of headers as come. None of this needs a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES = 1 << 16
+"""The request line and all headers."""
+HEAD_S = 10.0
+"""From the start of a connection, or from the first byte of a later request, to the end of the head."""
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which ends a connection whose request's head is too long or takes too long."""
+
+    _bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._timer is not None:
+            self._bytes += len(data)
+            if self._bytes > HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._timer is None:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._bytes, self._timer = 0, self.loop.call_later(HEAD_S, self._refuse, b"408 Request Timeout")
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _refuse(self, status: bytes) -> None:
+        self._stop_waiting()
+        if not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            self.transport.close()
