@@ -12,7 +12,7 @@ from planner.documents.graphs import dump_mesh
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.usecases.capacity_figures import token_figures
-from planner.usecases.capacity_question import CandidateResult, CapacityBudget, CapacityQuestion
+from planner.usecases.capacity_question import CandidateResult, CapacityBudget, CapacityQuestion, CapacityWorkload
 from planner.usecases.capacity_search import UNBOUNDED, CapacitySearch
 
 _JOURNALED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
@@ -53,15 +53,7 @@ def dump_capacity(
         "cost_unit": "price" if priced else "device_s",
         "request": asdict(question.request),
         "run_tokens": question.run_tokens,
-        "graphs": [
-            {
-                "name": asked.document["name"],
-                "tokens": asked.tokens,
-                "batch": asked.batch,
-                "microbatches": question.count_microbatches(asked),
-            }
-            for asked in question.graphs
-        ],
+        "graphs": [_dump_workload(question, each) for each in question.graphs],
         "hardware": [
             {
                 "name": offer.document["name"],
@@ -80,6 +72,11 @@ def dump_capacity(
         "cheapest": _find_best(search, frontier, lambda number: points[number].cost),
         "fastest": _find_best(search, frontier, lambda number: points[number].time_s),
     }
+
+
+def _dump_workload(question: CapacityQuestion, workload: CapacityWorkload) -> dict[str, Any]:
+    sizes = {"tokens": workload.tokens, "batch": workload.batch, "microbatches": question.count_microbatches(workload)}
+    return {"name": workload.document["name"], **sizes}
 
 
 def _find_best(search: CapacitySearch, frontier: Iterable[int], key: Any) -> dict[str, Any] | None:
