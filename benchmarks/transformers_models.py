@@ -8,8 +8,6 @@ from typing import Any
 from benchmarks.import_coverage import is_not_exportable
 from planner.errors import ShardplanError
 from planner.frontends.torch import import_torch
-from planner.frontends.torch.capture import model_class
-from planner.frontends.torch.published_config import list_defaults
 
 SIZES = {
     2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers "
@@ -85,6 +83,10 @@ def import_type(kind: str, train: str | None) -> dict[str, Any]:
 
 
 def _import_sized(kind: str, train: str | None, sizes: Mapping[str, int]) -> dict[str, Any]:
+    # Here, because the table is read where torch is not installed.
+    from planner.frontends.torch.capture import model_class
+    from planner.frontends.torch.published_config import list_defaults
+
     defaults = list_defaults(kind, model_class(kind))
     config = {name: size for name, size in sizes.items() if any(_has_size(each, name) for each in defaults)}
     return import_torch(f"transformers:{kind}", batch=2, seq=16, config=config | REQUIRED.get(kind, {}), train=train)
