@@ -42,9 +42,13 @@ ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2}
 BACKWARD = 2 / 3
 
 
-def predict_steps(rows: Sequence[object], like: str | None = None) -> list[Answer]:
-    """Return one answer for each row, in order: seconds, interval, peak bytes, parts, or `error` with the reason."""
-    return [_predict_row(row, like) for row in rows]
+def predict_steps(rows: Sequence[object], like: str | None = None, *, host_s: float = HOST_S) -> list[Answer]:
+    """Return one answer for each row, in order: seconds, interval, peak bytes, parts, or `error` with the reason.
+
+    like    the profile of devices that have none
+    host_s  seconds in which the host issues an instruction
+    """
+    return [_predict_row(row, like, host_s) for row in rows]
 
 
 def rank_steps(answers: Sequence[Answer]) -> list[Answer]:
@@ -53,17 +57,17 @@ def rank_steps(answers: Sequence[Answer]) -> list[Answer]:
     return sorted(lines, key=lambda each: ("error" in each, not each.get("fits"), each.get("step_s", 0.0)))
 
 
-def _predict_row(row: object, like: str | None) -> Answer:
+def _predict_row(row: object, like: str | None, host_s: float) -> Answer:
     try:
-        return _predict_step(read_step_row(row, like))
+        return _predict_step(read_step_row(row, like), host_s)
     except ShardplanError as error:
         return {"error": str(error)}
 
 
-def _predict_step(row: StepRow) -> Answer:
+def _predict_step(row: StepRow, host_s: float) -> Answer:
     first, further = price_layers(row.model, _place(row), row.device)
     micro = _sum_layers(first, further, row.model.layers)
-    busy = max(micro.overlapped_s, HOST_S * micro.instructions)
+    busy = max(micro.overlapped_s, host_s * micro.instructions)
     bubbles = (row.stages - 1) / row.virtual_stages
     sends = 2 * row.virtual_stages * _send_s(row) if row.stages > 1 else 0.0
     reduction = _reduction_s(row, micro)
