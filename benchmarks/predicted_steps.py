@@ -15,7 +15,7 @@ is the rows of one `group`: layouts of one model on the same devices. The measur
 The only fitted constant is the host's time for an instruction. `other_sources` says what the prediction is worth where
 the source was never seen: the constant is the best of `HOST_US` on the fitting half of the sweeps of all other sources,
 and the interval goes from the 5th to the 95th percentile of measured over predicted there, all sources of equal weight;
-both are scored on the half of the source's sweeps that is kept apart. A sweep's half is drawn by the hash of its name.
+both are scored on all rows of the source. A sweep's half is drawn by the hash of its name.
 """
 
 from __future__ import annotations
@@ -140,23 +140,23 @@ def leave_one_out(ratios: Mapping[str, Mapping[int, list[tuple[bool, float]]]]) 
     `ratios` are by source and by microseconds of the host: whether the row is kept apart, predicted over measured.
     """
     found = {}
-    for source, own in ratios.items():
+    for source in ratios:
         others = [each for name, each in ratios.items() if name != source]
         seen = [{us: [r for kept, r in rows if not kept] for us, rows in each.items()} for each in others]
         seen = [each for each in seen if all(each.values())]
-        unseen = {us: [r for kept, r in rows if kept] for us, rows in own.items()}
-        if not seen or not all(unseen.values()):
+        if not seen:
             continue
         host_us = min(HOST_US, key=lambda us: mean(median(abs(r - 1) for r in each[us]) for each in seen))
         inverse = [1 / r for each in seen for r in each[host_us]]
         weights = [1 / len(each[host_us]) for each in seen for _ in each[host_us]]
         low, high = np.quantile(inverse, QUANTILES, weights=weights, method="inverted_cdf")
+        unseen = [r for _, r in ratios[source][host_us]]
         found[source] = {
-            "rows": len(unseen[host_us]),
+            "rows": len(unseen),
             "host_us": host_us,
-            **_errors(unseen[host_us]),
+            **_errors(unseen),
             "interval": [round(float(low), 3), round(float(high), 3)],
-            "coverage": _share(low <= 1 / r <= high for r in unseen[host_us]),
+            "coverage": _share(low <= 1 / r <= high for r in unseen),
         }
     return found
 
@@ -177,7 +177,7 @@ def table(result: dict[str, Any]) -> str:
         memory = f"{own['memory']['median_error']:.1%} ({own['memory']['rows']})" if own["memory"] else ""
         error = f"{own['median_error']:.1%} / {own['p90_error']:.1%} | {own['bias']:+.1%}"
         lines.append(f"| {name} | {count} | {error} | {ordered} | {lost} | {own['coverage']:.0%} | {memory} |")
-    second = "| source never seen | rows kept apart | host, us | error, median / p90 | bias | interval | coverage |"
+    second = "| source never seen | rows | host, us | error, median / p90 | bias | interval | coverage |"
     unseen = [
         f"| {name} | {own['rows']} | {own['host_us']} | {own['median_error']:.1%} / {own['p90_error']:.1%} |"
         f" {own['bias']:+.1%} | {own['interval'][0]:.2f} to {own['interval'][1]:.2f} | {own['coverage']:.0%} |"

@@ -34,13 +34,13 @@ def test_a_sweep_is_in_one_half() -> None:
     assert 0 < sum(halves.values()) < len(halves)
 
 
-def test_a_source_is_scored_with_the_constant_of_the_others_on_its_sweeps_that_are_kept_apart() -> None:
+def test_a_source_is_scored_with_the_constant_of_the_others() -> None:
     best_at_20 = {us: [(False, 1 - abs(us - 20) / 1000), (True, 0.5)] for us in HOST_US}
-    best_at_60 = {us: [(False, 0.5), (True, 1 - abs(us - 60) / 1000)] for us in HOST_US}
-    found = predicted_steps.leave_one_out({"seen": best_at_20, "unseen": best_at_60})
-    assert found["unseen"]["host_us"] == 20
-    assert found["unseen"]["rows"] == 1
-    assert found["unseen"]["median_error"] == 0.04
+    best_at_60 = {us: [(False, 1 - abs(us - 60) / 1000), (True, 0.5)] for us in HOST_US}
+    found = predicted_steps.leave_one_out({"seen": best_at_20, "unseen": best_at_60})["unseen"]
+    assert (found["host_us"], found["rows"], found["interval"]) == (20, 2, [1.0, 1.0])
+    assert found["median_error"] == 0.27
+    assert found["coverage"] == 0.0
 
 
 def test_rows_without_a_time_are_not_compared(tmp_path: Path) -> None:
