@@ -43,6 +43,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "op_times": ("planner/choose/hardware",),
     "plan_accounting": (*PLANNING, "planner/run"),
+    "predicted_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases"),
     "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases/steps"),
     "recompute": (*PLANNING, *ZOO),
     "report": ("planner/documents", "planner/export/report"),

@@ -1,13 +1,13 @@
 """Predicts seconds and memory of training steps from rows that describe model, device and layout.
 
-    step = (m + (p - 1) / v) (micro + sends) + reduction + update
+    step = (m + (p - 1) / v) (micro + sends) + reduction + update + gather
 
 There are m micro batches, and p pipeline stages in v parts each (Narayanan et al., 2021: the bubble of 1F1B). `micro`
 is forward and backward of the stage with the most work, with embedding and head, priced as the planner prices any
 program (`planner.usecases.steps.micro_batches`): one layer and two are priced, and the others are like the second.
 `sends` are 2 v activations. `reduction` is that of the gradients over the devices that split the batch; it overlaps
 with the last backward pass, two thirds of a micro batch. ZeRO divides the update and its states by the devices
-that share them (Rajbhandari et al., 2020), and gathers the parameters.
+that share them, and gathers the parameters after it (`gather`, Rajbhandari et al., 2020), beside which nothing runs.
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2}
 BACKWARD = 2 / 3
 
 
-def predict_steps(rows: Sequence[object], like: str | None = None) -> list[Answer]:
-    """Return one answer for each row, in order: seconds, interval, peak bytes, parts, or `error` with the reason."""
-    return [_predict_row(row, like) for row in rows]
+def predict_steps(rows: Sequence[object], like: str | None = None, *, host_s: float = HOST_S) -> list[Answer]:
+    """Return one answer for each row, in order: seconds, interval, peak bytes, parts, or `error` with the reason.
+
+    like    the profile of devices that have none
+    host_s  seconds in which the host issues an instruction
+    """
+    return [_predict_row(row, like, host_s) for row in rows]
 
 
 def rank_steps(answers: Sequence[Answer]) -> list[Answer]:
@@ -53,20 +57,20 @@ def rank_steps(answers: Sequence[Answer]) -> list[Answer]:
     return sorted(lines, key=lambda each: ("error" in each, not each.get("fits"), each.get("step_s", 0.0)))
 
 
-def _predict_row(row: object, like: str | None) -> Answer:
+def _predict_row(row: object, like: str | None, host_s: float) -> Answer:
     try:
-        return _predict_step(read_step_row(row, like))
+        return _predict_step(read_step_row(row, like), host_s)
     except ShardplanError as error:
         return {"error": str(error)}
 
 
-def _predict_step(row: StepRow) -> Answer:
+def _predict_step(row: StepRow, host_s: float) -> Answer:
     first, further = price_layers(row.model, _place(row), row.device)
     micro = _sum_layers(first, further, row.model.layers)
-    busy = max(micro.overlapped_s, HOST_S * micro.instructions)
+    busy = max(micro.overlapped_s, host_s * micro.instructions)
     bubbles = (row.stages - 1) / row.virtual_stages
     sends = 2 * row.virtual_stages * _send_s(row) if row.stages > 1 else 0.0
-    reduction = _reduction_s(row, micro)
+    reduction, gather = _reduction_s(row, micro)
     exposed = reduction - OVERLAP * min(reduction, BACKWARD * busy)
     update = micro.update_s / (row.data // row.fsdp if row.zero in (1, 2) else 1)
     parts = {
@@ -77,6 +81,7 @@ def _predict_step(row: StepRow) -> Answer:
         "bubble_s": bubbles * (busy + sends),
         "reduction_s": exposed,
         "update_s": update,
+        "gather_s": gather,
     }
     step, peak = sum(parts.values()), _peak_bytes(row, first, further)
     spread = ASSUMED if row.assumed else 1.0
@@ -110,19 +115,22 @@ def _sum_layers(first: MicroBatch, further: MicroBatch, layers: int) -> MicroBat
     return MicroBatch(**{name: getattr(first, name) + (layers - 1) * getattr(further, name) for name in names})
 
 
-def _reduction_s(row: StepRow, micro: MicroBatch) -> float:
-    """Return the seconds in which gradients that are not reduced in each micro batch are reduced, once a step."""
+def _reduction_s(row: StepRow, micro: MicroBatch) -> tuple[float, float]:
+    """Return the seconds in which gradients are reduced and updated parameters gathered, both once a step.
+
+    Gradients that are reduced in each micro batch, and parameters that are gathered there, are not counted.
+    """
     others = row.data // row.fsdp
     if others == 1:
-        return 0.0
+        return 0.0, 0.0
     costs = CostModel(Mesh.parse(f"dp={others},inner={row.fsdp * row.tp}"), load_profile(row.device))
     count = -(-int(micro.elements) // others) * others
     terms, whole, split = Sharding(((),), (0,), Reduction.SUM), Sharding(((),)), Sharding(((0,),))
     gradients = TensorType((count,), "f16" if row.dtype == "f16" else "f32")
     if row.zero not in (1, 2):
-        return _reshard_s(costs, gradients, source=terms, target=whole)
+        return _reshard_s(costs, gradients, source=terms, target=whole), 0.0
     gathered = _reshard_s(costs, TensorType((count,), row.dtype), source=split, target=whole)
-    return _reshard_s(costs, gradients, source=terms, target=split) + gathered
+    return _reshard_s(costs, gradients, source=terms, target=split), gathered
 
 
 def _reshard_s(costs: CostModel, kind: TensorType, *, source: Sharding, target: Sharding) -> float:

@@ -20,6 +20,8 @@ CLASSES: list[tuple[str, list[Shape], list[Shape], dict[str, object], str | None
     ("linear", [(2, 4, 6), (8, 6), (8,)], [(2, 4, 8)], {}, PRODUCT),
     ("addmm", [(8,), (4, 6), (6, 8)], [(4, 8)], {}, PRODUCT),
     ("einsum", [(2, 4, 6), (2, 4, 8)], [(6, 8)], {"equation": "b r m, b r n -> m n"}, PRODUCT),
+    ("einsum", [(1, 4, 6), (1, 4, 8)], [(6, 8)], {"equation": "b r m, b r n -> m n"}, PRODUCT),
+    ("matmul", [(4, 1), (1, 8)], [(4, 8)], {}, PRODUCT),
     ("einsum", [(4, 6), (4, 6)], [(4,)], {"equation": "m k, m k -> m"}, None),
     ("scaled_dot_product_attention", [(2, 8, 4)] * 3, [(2, 8, 4)], {"causal": True}, ATTENTION),
     ("scaled_dot_product_attention_backward", [(2, 8, 4)] * 4, [(2, 8, 4)] * 3, {}, ATTENTION_BACKWARD),

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from planner.errors import InvalidHardware
 from planner.ir.graph import Op
-from planner.ir.indexing import LoopKind
 
 PRODUCT, ATTENTION, ATTENTION_BACKWARD = "product", "attention", "attention_backward"
 
@@ -61,13 +60,11 @@ def work_class(op: Op) -> str | None:
     """Return the class of an op by its rule, or None.
 
     An op of a class has two operands with loops of their own each; the loops that they share are contracted, or, in
-    attention, blocked by the softmax between two contractions.
+    attention, blocked by the softmax between two contractions. A loop of size 1 counts as any other.
     """
     terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
     common = {loop for one, other in combinations(terms, 2) if one - other and other - one for loop in one & other}
     made = {loop for term in op.rule.results for dim in term for loop in dim.loops}
-    kinds = {loop.kind for loop in op.rule.loops if loop.name in common}
-    if LoopKind.BLOCKED in kinds:
+    if common & set(op.rule.pattern.blocked):
         return ATTENTION if len(op.results) == 1 else ATTENTION_BACKWARD
-    contracted = any(loop.kind is LoopKind.REDUCTION and loop.name in common - made for loop in op.rule.loops)
-    return PRODUCT if contracted else None
+    return PRODUCT if common - made else None
