@@ -32,7 +32,7 @@ from planner.ir.mesh import Mesh
 from planner.ir.sharding import Axes, Reduction, Shape, Sharding, held_bounds
 from planner.ir.transfers import Endpoints, Flags, Integers, PieceTable, Transfers, box_volumes
 
-NON_IDEMPOTENT = (Reduction.SUM, Reduction.PRODUCT, Reduction.BITWISE_XOR)
+NON_IDEMPOTENT = tuple(reduction for reduction in Reduction if reduction.neutral is not None)
 """Reductions of which equal terms are not the tensor: all but one must be neutral."""
 
 

@@ -37,6 +37,11 @@ class Reduction(StrEnum):
     BITWISE_OR = "bitwise_or"
     BITWISE_XOR = "bitwise_xor"
 
+    @property
+    def neutral(self) -> int | None:
+        """The neutral element, where a second copy of a term would change the result; else None."""
+        return _NEUTRAL.get(self)
+
     def dtype_error(self, dtype: str) -> str | None:
         """Return what the elements would have to be for this reduction, or None where `dtype` will do.
 
@@ -47,6 +52,7 @@ class Reduction(StrEnum):
         return "numbers" if self in (Reduction.SUM, Reduction.AVERAGE) and dtype == "bool" else None
 
 
+_NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
 _OF_BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR)
 
 

@@ -24,14 +24,11 @@ from typing import Any
 from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import Op, TensorType
 from planner.ir.mesh import Mesh
-from planner.ir.redistribution import NON_IDEMPOTENT
 from planner.ir.sharding import Axes, Reduction, Sharding
 from planner.ops import bind_op
 from planner.reshard.documented_path import plan_collectives
 from planner.spmd import LocalOp, LocalType, SpmdBuilder, local_shape
 from planner.spmd.collectives import call_attributes
-
-_NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
 
 
 def write_moves(
@@ -129,14 +126,14 @@ class _Writer:
 
         Where equal terms change nothing, all keep the tensor.
         """
-        devices = self.mesh.group_size(axes)
-        if devices == 1 or reduction not in NON_IDEMPOTENT:
+        devices, neutral_element = self.mesh.group_size(axes), reduction.neutral
+        if devices == 1 or neutral_element is None:
             return value
         flags = [self._full(flag, TensorType((size,), "bool")) for flag, size in ((True, 1), (False, devices - 1))]
         is_first = self._local("concat", flags, TensorType((devices,), "bool"), dim=0)
         (is_first,) = self.build.call(Kind.ALL_SLICE, is_first, mesh_axes=axes, slice_axis=0, **self.on)
         is_first = self._local("reshape", [is_first], TensorType((), "bool"))
-        neutral = self._full(_NEUTRAL[reduction], TensorType((), self.whole.dtype))
+        neutral = self._full(neutral_element, TensorType((), self.whole.dtype))
         operands, kinds = (
             (is_first, value, neutral),
             (TensorType((), "bool"), self.whole, self.build.types[neutral].tensor),

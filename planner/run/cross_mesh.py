@@ -12,7 +12,6 @@ from planner.ir.sharding import Shape, held_bounds
 from planner.reshard.cross_mesh import PlacedSharding, plan_cross_mesh_transfers
 from planner.run.backend import run_dtype
 from planner.run.collectives import Reducer, combine_terms
-from planner.run.executor import NEUTRAL
 from planner.run.redistribution import PlacedArrays, exchange_cells
 from planner.run.transport import Communicator
 from planner.run.undef import poison_value
@@ -43,7 +42,7 @@ def _shards(place: PlacedSharding, whole: Array, full: bool) -> list[Array]:
 
     Of partial terms the first is the tensor; the others are neutral.
     """
-    neutral = NEUTRAL.get(place.sharding.reduction)
+    neutral = place.sharding.reduction.neutral
     first = (place.mesh.group_index(place.sharding.partial) == 0).tolist()
     shards = []
     for box, leads in zip(held_bounds(place.sharding, whole.shape, place.mesh), first, strict=True):

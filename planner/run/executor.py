@@ -20,7 +20,7 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh, MeshAxis
 from planner.ir.program import Instruction, OpCall, Program, Reshard, is_accumulation
 from planner.ir.redistribution import plan_transfers
-from planner.ir.sharding import Reduction, Sharding, held_bounds, shard_bounds
+from planner.ir.sharding import Sharding, held_bounds, shard_bounds
 from planner.run.backend import round_to_dtype
 from planner.run.collectives import Reducer, run_collective
 from planner.run.device_memory import make_device_memory
@@ -33,8 +33,6 @@ Array = Any
 LaterData = Sequence[Mapping[str, Array]]
 """The data of each micro-batch of a step after the first: whole arrays by input."""
 Progress = Callable[[int, int], None]
-NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
-"""The neutral element of every reduction for which a second copy of a term would change the result."""
 SINGLE_DEVICE = Mesh((MeshAxis("all", 1),))
 
 
@@ -213,7 +211,7 @@ class Executor:
         shape, target, wire = value.type.shape, value.sharding, self.fabric.communicator(range(mesh.devices))
         bounds = held_bounds(target, shape, mesh)
         dtype = next(iter(shards.values())).dtype
-        fills = [poison_value(self.xp, dtype), NEUTRAL.get(target.reduction, 0)]
+        fills = [poison_value(self.xp, dtype), target.reduction.neutral or 0]
         others = (mesh.group_index(target.partial) > 0).tolist()
         sizes = (bounds[..., 1] - bounds[..., 0]).tolist()
         targets = {device: self.xp.full(sizes[device], fills[others[device]], dtype) for device in shards}

@@ -63,7 +63,6 @@ TERMS = '''def terms_of(array, count, neutral):
     other = array if neutral is None else jnp.full_like(array, neutral)
     return jnp.stack([array, *[other] * (count - 1)])
 '''
-NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
 COMBINED = {
     Reduction.SUM: "{0}.sum(axis=0, dtype={0}.dtype)",
     Reduction.AVERAGE: "({0}.sum(axis=0) / len({0})).astype({0}.dtype)",
@@ -135,7 +134,7 @@ class BoundaryLayout:
         """Return the expression for the array laid out."""
         for dim, parts in self.parts.items():
             name = f"parts_of({name}, {dim}, {parts!r}, {self.lengths[dim]})"
-        return name if self.terms == 1 else f"terms_of({name}, {self.terms}, {NEUTRAL.get(self.reduction)})"
+        return name if self.terms == 1 else f"terms_of({name}, {self.terms}, {self.reduction.neutral})"
 
     def whole(self, name: str) -> str:
         """Return the expression for the whole array, given the laid out one."""

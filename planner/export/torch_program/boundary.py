@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planner.export.torch_program.exchange import NEUTRAL
 from planner.ir.program import Program
 from planner.ir.sharding import Reduction, Sharding, held_bounds
 
@@ -63,7 +62,7 @@ COMBINE = {
 def write_argument(program: Program, value: str) -> str:
     """Return the text of what every rank holds of an argument: term, what changes nothing, and bounds by dim."""
     sharding, terms, bounds = _holdings(program, value)
-    neutral = NEUTRAL.get(sharding.reduction) if sharding.partial else None
+    neutral = sharding.reduction.neutral if sharding.partial else None
     ranks = [f"({term}, {neutral}, {_write_ends(ends)})" for term, ends in zip(terms, bounds, strict=True)]
     return f"    {value!r}: {_write_table(ranks)},\n"
 

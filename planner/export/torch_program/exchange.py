@@ -43,7 +43,6 @@ def send(elements, sent, arrived, like, group):
     flat = funcol.wait_tensor(funcol.all_to_all_single(flat, counts, sent, group))
     return flat.split([size for sizes in arrived for size in sizes])
 '''
-NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
 COMBINED = {
     Reduction.SUM: "total + term",
     Reduction.AVERAGE: "total + term",
@@ -133,7 +132,7 @@ class _Tables:
         bounds = held_bounds(made.sharding, shape, mesh)
         self.origin = bounds[..., 0]
         target = made.sharding
-        fills = [0, NEUTRAL.get(target.reduction, 0)]
+        fills = [0, target.reduction.neutral or 0]
         others = (mesh.group_index(target.partial) > 0).tolist()
         sizes = (bounds[..., 1] - bounds[..., 0]).tolist()
         self.ranks = [_RankTables(sizes[device], fills[others[device]]) for device in range(mesh.devices)]
