@@ -1,0 +1,129 @@
+"""Exact simulation of a schedule: when each task of a step begins and ends.
+
+A task begins when its rank has ended the task before it in the schedule's order, and what it reads has arrived: a
+forward pass reads what the stage before sent, a backward pass what the stage after sent (on the last stage, its own
+forward pass), a pass for parameters what its backward pass left. A send takes its time after the task, beside what
+either rank computes. The update of a rank follows its last task. All of this is one acyclic graph of tasks, whose
+longest path is the length of the step: it never falls where a time grows.
+
+The *bubble* is the share of the ranks' time, up to the end of the step, in which they compute nothing. With p equal
+stages, m micro-batches and no time for sends and updates it is (p-1)/(m+p-1) for gpipe and 1f1b; with v virtual stages
+interleaved takes (p-1)/(v m) longer than without bubble; zb-h1, with three passes of equal length, a third of what
+1f1b takes longer. Times are integers (ps), so that these formulas come out exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from planner.pipeline_stages.schedules import Pass, PipelineSchedule, Task
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """The times of one stage, in ps, of one micro-batch except for the update.
+
+    backward_ps          of the gradients of the stage's input and, in a schedule that does not split them, parameters
+    weight_ps            of the gradients of its parameters
+    send_forward_ps      of sending its result to the next stage
+    send_backward_ps     of sending the gradient of its input to the stage before
+    """
+
+    forward_ps: int
+    backward_ps: int
+    weight_ps: int = 0
+    update_ps: int = 0
+    send_forward_ps: int = 0
+    send_backward_ps: int = 0
+
+    @property
+    def pass_ps(self) -> int:
+        """The time of all passes of one micro-batch."""
+        return self.forward_ps + self.backward_ps + self.weight_ps
+
+    def task_ps(self, kind: Pass, *, is_split: bool) -> int:
+        if kind is Pass.FORWARD:
+            return self.forward_ps
+        if kind is Pass.WEIGHT:
+            return self.weight_ps
+        return self.backward_ps + (0 if is_split else self.weight_ps)
+
+
+class TimedTask(NamedTuple):
+    """A task with the time at which it begins and ends, in ps from the start of the step."""
+
+    task: Task
+    begin_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The tasks of each rank in time, and the end of each rank's update."""
+
+    schedule: PipelineSchedule
+    times: tuple[StageTimes, ...]
+    ranks: tuple[tuple[TimedTask, ...], ...]
+
+    @cached_property
+    def update_ends_ps(self) -> tuple[int, ...]:
+        updates = [0] * self.schedule.ranks
+        for stage, times in enumerate(self.times):
+            updates[stage % self.schedule.ranks] += times.update_ps
+        return tuple(done[-1].end_ps + update for done, update in zip(self.ranks, updates, strict=True))
+
+    @property
+    def step_ps(self) -> int:
+        return max(self.update_ends_ps)
+
+    @property
+    def busy_ps(self) -> int:
+        """The time in which ranks compute, of all ranks together."""
+        return sum(times.pass_ps * self.schedule.microbatches + times.update_ps for times in self.times)
+
+    @property
+    def bubble(self) -> float:
+        """The share of the ranks' time in which they compute nothing."""
+        return 1 - self.busy_ps / (self.schedule.ranks * self.step_ps) if self.step_ps else 0.0
+
+
+def simulate(schedule: PipelineSchedule, times: Sequence[StageTimes]) -> Timeline:
+    """Return when each task of a step runs; `times`: of each stage."""
+    orders = [schedule.order_tasks(rank) for rank in range(schedule.ranks)]
+    ends: dict[Task, int] = {}
+    done: list[list[TimedTask]] = [[] for _ in orders]
+    ready = list(range(schedule.ranks))
+    while ready:
+        rank = ready.pop()
+        listed, order = done[rank], orders[rank]
+        while len(listed) < len(order):
+            task = order[len(listed)]
+            arrives = _arrival_ps(schedule, times, ends, task=task)
+            if arrives is None:
+                break
+            begin = max(arrives, listed[-1].end_ps if listed else 0)
+            ends[task] = begin + times[task.stage].task_ps(task.kind, is_split=schedule.is_split)
+            listed.append(TimedTask(task, begin, ends[task]))
+            ready += [one for one in {(rank + 1) % schedule.ranks, (rank - 1) % schedule.ranks} if one != rank]
+    return Timeline(schedule, tuple(times), tuple(map(tuple, done)))
+
+
+def _arrival_ps(
+    schedule: PipelineSchedule, times: Sequence[StageTimes], ends: dict[Task, int], *, task: Task
+) -> int | None:
+    """Return when what a task reads has arrived, or None where it is not known yet."""
+    stage = task.stage
+    if task.kind is Pass.FORWARD:
+        source, send = (task._replace(stage=stage - 1), times[stage - 1].send_forward_ps) if stage else (None, 0)
+    elif task.kind is Pass.WEIGHT:
+        source, send = task._replace(kind=Pass.BACKWARD), 0
+    elif stage + 1 < schedule.stages:
+        source, send = task._replace(stage=stage + 1), times[stage + 1].send_backward_ps
+    else:
+        source, send = task._replace(kind=Pass.FORWARD), 0
+    if source is None:
+        return 0
+    return ends[source] + send if source in ends else None
