@@ -14,6 +14,7 @@ from planner.documents.strict_model import Dtype, StrictModel
 from planner.frontends.zoo import OPTIMIZERS
 from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
 from planner.frontends.zoo.update import MasterMode
+from planner.judge.standard_layouts import LayoutName
 from planner.planning.plan_types import ObjectiveName, RecomputeMode, Request
 from planner.rewrite.accumulate import MAX_MICROBATCHES
 
@@ -31,6 +32,10 @@ Recompute = Annotated[
 ]
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED, description="Seed of the solver.")]
 TimeLimit = Annotated[float | None, Field(gt=0, le=MAX_TIME_S, description="Seconds of solving.")]
+Layout = Annotated[
+    LayoutName | None,
+    Field(description="A standard layout that the plan keeps to; what it leaves open is planned."),
+]
 PlanTimeLimit = Annotated[float, Field(gt=0, le=MAX_TIME_S, description="Seconds of planning per mesh.")]
 SweepTimeLimit = Annotated[
     float | None,
@@ -74,6 +79,7 @@ class PlanOptions(SolverOptions):
         int | None,
         Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of the graph's batch."),
     ] = DEFAULTS.global_batch
+    layout: Layout = DEFAULTS.layout
 
     def to_request(self) -> Request:
         return Request(**self.model_dump())
@@ -145,6 +151,7 @@ class CapacityOptions(StrictModel):
         int | None,
         Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of each batch."),
     ] = None
+    layout: Layout = None
     plan_time_limit_s: PlanTimeLimit = 60.0
     time_limit_s: SweepTimeLimit = None
 
@@ -156,6 +163,7 @@ class CapacityOptions(StrictModel):
             seed=self.seed,
             recompute=self.recompute,
             global_batch=self.global_batch,
+            layout=self.layout,
         )
 
 

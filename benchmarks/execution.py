@@ -29,7 +29,8 @@ from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
+from planner.judge.standard_layouts import list_baselines
 from planner.planning.plan_types import Request
 from planner.run.backend import ROUNDED
 from planner.run.validate import check_backend, validate

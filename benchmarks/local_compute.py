@@ -31,7 +31,8 @@ from planner.ir.indexing import can_split
 from planner.ir.mesh import Mesh
 from planner.ir.program import OpCall, Program
 from planner.ir.sharding import Sharding, shard_shape
-from planner.judge.baselines import Baseline, encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
+from planner.judge.standard_layouts import Baseline, list_baselines
 from planner.rewrite.best_effort import complete_options
 from planner.run.local_op import run_op
 from planner.usecases.calibrate import calibrate_profile

@@ -34,7 +34,8 @@ from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
+from planner.judge.standard_layouts import list_baselines
 from planner.run.executor import run_whole
 
 STEPS, MESH = 5, "dp=2,tp=4"

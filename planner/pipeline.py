@@ -10,14 +10,14 @@ from planner.choose.formulate import Choice
 from planner.choose.hardware import Hardware
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
-from planner.judge.baselines import list_baselines
+from planner.judge.standard_layouts import list_baselines
 from planner.planning.certify import leave_coarse, leave_joined, leave_nothing
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter, TimeLimitReached
 from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_search import PlanSearch, list_levels, start_deadline, write_program
 from planner.planning.plan_types import Plan, Request
 from planner.planning.remedies import try_remedies
-from planner.rewrite.accumulate import accumulate_gradients
+from planner.planning.step_graph import build_step
 from planner.run.executor import Progress
 from planner.run.validate import validate
 
@@ -46,15 +46,21 @@ def plan(
 
     An infeasible plan has no choice and no program, and neither has one that the time was too short for (its status is
     `unknown`). Raises InvalidGraph for a graph with dims of unknown size, and for one without the phases that the
-    request's micro-batches need.
+    request's micro-batches need; InvalidRequest for a layout that the graph cannot have on the mesh.
     """
     request = request or Request()
     check_sizes(graph)
-    step = accumulate_gradients(graph, request.microbatches, request.global_batch)
+    step = _build_step(graph, mesh, request)
     found = _plan_step(
         step, CostModel(mesh, hardware), request, on_progress=on_progress, known=known, deadline=deadline
     )
     return replace(found, graph=graph)
+
+
+def _build_step(graph: Graph, mesh: Mesh, request: Request) -> Graph:
+    return build_step(
+        graph, mesh, microbatches=request.microbatches, global_batch=request.global_batch, layout=request.layout
+    )
 
 
 def _plan_step(
@@ -94,7 +100,7 @@ def solve_choice(
     TimeLimitReached where the request's time limit is up before any choice is found.
     """
     deadline = start_deadline(request)
-    graph = accumulate_gradients(graph, request.microbatches, request.global_batch)
+    graph = _build_step(graph, model.mesh, request)
     whole, *joined = (
         PlanSearch(graph, model, request, deadline, ProgressReporter(deadline, None), units)
         for units in reversed(list_levels(graph, model.mesh, request))

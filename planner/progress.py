@@ -18,6 +18,7 @@ from planner.usecases.capacity_search import CapacitySearch
 
 Show = Callable[[str], None]
 EXCLUDED = {
+    "layout": "as without the layout",
     "memory": "by memory",
     "infeasible": "as infeasible",
     "bound": "as no better",

@@ -78,8 +78,11 @@ def _shown_type(name: str, field: FieldInfo) -> tuple[Any, str | None]:
     """
     if name.endswith("_bytes"):
         return str | None, "<size, e.g. 80GiB>"
-    if get_origin(field.annotation) is Literal:
-        return str, f"<{'|'.join(get_args(field.annotation))}>"
+    words = next(
+        (each for each in (field.annotation, *get_args(field.annotation)) if get_origin(each) is Literal), None
+    )
+    if words is not None:
+        return str if field.annotation is words else str | None, f"<{'|'.join(get_args(words))}>"
     return field.annotation, None
 
 

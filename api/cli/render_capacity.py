@@ -11,6 +11,7 @@ from rich.table import Table
 from planner.units import format_bytes, format_count, format_share, format_time
 
 TITLES = {
+    "layout": "cannot have the layout",
     "memory": "need more memory than a device has",
     "infeasible": "infeasible, because a mesh that allows more shardings is infeasible",
     "bound": "proven no better than a plan that was found",

@@ -25,7 +25,8 @@ MAX_SHARDINGS = 24
 def render_plan(console: Console, plan: Document) -> None:
     """Print a plan for review: certificate, time, collectives, memory, layouts, standard layouts, verdict."""
     axes = ", ".join(f"{axis['name']}={axis['size']}" for axis in plan["mesh"]["axes"])
-    title = Text(f"{plan['graph']['name']} on {axes} ({plan['hardware']['name']})", style="bold")
+    layout = f", layout {name}" if (name := plan["request"].get("layout")) else ""
+    title = Text(f"{plan['graph']['name']} on {axes} ({plan['hardware']['name']}){layout}", style="bold")
     parts: list[Any] = [title, _render_certificate(plan)]
     if plan["program"]:
         parts += [_render_time(plan), _render_collectives(plan), _render_memory(plan), _render_shardings(plan)]

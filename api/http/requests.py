@@ -25,6 +25,7 @@ from planner.documents.strict_model import Id, Name, StrictModel
 from planner.errors import InvalidDocument, ShardplanError
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
+from planner.judge.standard_layouts import check_layout
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
 
@@ -76,6 +77,8 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
         raise
     with at_pointer("/request"):
         accumulate_gradients(graph, request.microbatches, request.global_batch)
+        if request.layout is not None:
+            check_layout(graph, mesh, request.layout)
     return PlanInputs(graph, mesh, profile, request)
 
 

@@ -39,18 +39,7 @@ def explain_plan(document: PlanDocument) -> PlanExplanation:
 
 def load_request(document: PlanDocument) -> Request:
     """Return the request of a plan document."""
-    request = document.request
-    return Request(
-        request.memory_limit_bytes,
-        request.gap,
-        None,
-        request.deterministic,
-        request.seed,
-        request.recompute,
-        request.objective,
-        request.microbatches,
-        request.global_batch,
-    )
+    return Request(**document.request.model_dump() | {"time_limit_s": None})
 
 
 def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from planner.documents.hardware_profile import CurvesDocument, LinkDocument, Points, TierDocument
 from planner.documents.strict_model import Id, Name, Size, StrictModel
+from planner.judge.standard_layouts import LayoutName
 
 
 class HardwareDocument(StrictModel):
@@ -42,6 +43,7 @@ class RequestDocument(StrictModel):
     recompute: Literal["none", "auto"] = "none"
     microbatches: Size = 1
     global_batch: Size | None = None
+    layout: LayoutName | None = None
 
 
 class FoldingDocument(StrictModel):

@@ -15,7 +15,7 @@ from planner.ir.loop_partition import LoopPartition
 from planner.ir.mesh import Mesh
 from planner.ir.program import Instruction, OpCall, Program, Reshard
 from planner.ir.rematerialization import clone_at_positions
-from planner.rewrite.accumulate import accumulate_gradients
+from planner.planning.step_graph import build_step
 
 _DOCUMENT_KEYS = {"dim": "dim", "source_dim": "source_dim", "to": "sharding"}
 """The keys of a document for the fields of a collective."""
@@ -57,9 +57,15 @@ def _load_cut(entry: Mapping[str, list[int]]) -> LoopPartition:
 
 
 def load_step(document: PlanDocument) -> Graph:
-    """Return the graph of the step that a document plans: of all micro-batches and the update."""
-    graph, request = load_graph(document.graph.document, load_mesh(document.mesh)), document.request
-    return accumulate_gradients(graph, request.microbatches, request.global_batch)
+    """Return the graph of the step that a document plans: of all micro-batches and the update, with pins."""
+    mesh, request = load_mesh(document.mesh), document.request
+    return build_step(
+        load_graph(document.graph.document, mesh),
+        mesh,
+        microbatches=request.microbatches,
+        global_batch=request.global_batch,
+        layout=request.layout,
+    )
 
 
 def load_program(document: PlanDocument) -> Program:

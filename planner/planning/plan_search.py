@@ -26,8 +26,9 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.baselines import Baseline, encode_baseline
+from planner.judge.baselines import encode_baseline
 from planner.judge.program_choice import encode_choice, recompute_everything, unshare_inputs
+from planner.judge.standard_layouts import Baseline
 from planner.planning.certify import certify, leave_recomputation
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.folded_solve import Starts

@@ -12,6 +12,7 @@ from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.judge.analysis import Analysis
 from planner.judge.mfu import model_flops, utilisation
+from planner.judge.standard_layouts import LayoutName
 from planner.notebook import HtmlTable, notebook_html
 from planner.rewrite.accumulate import MAX_MICROBATCHES
 from planner.run.validate import Verdict
@@ -33,6 +34,7 @@ class Request:
     objective           least "time" of a step, "bytes" received or "memory" held; among equals, the fastest found
     microbatches        how often forward and backward passes run before the update (`planner.rewrite.accumulate`)
     global_batch        sequences of a step, which say how many micro-batches of the graph's own batch there are
+    layout              a standard layout that the plan keeps to (`planner.judge.standard_layouts`); None: any
     """
 
     memory_limit_bytes: int | None = None
@@ -44,6 +46,7 @@ class Request:
     objective: ObjectiveName = "time"
     microbatches: int = 1
     global_batch: int | None = None
+    layout: LayoutName | None = None
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -57,9 +60,10 @@ class Request:
             raise InvalidRequest("micro-batches", got=got, wanted="one of the two")
         if not 1 <= self.microbatches <= MAX_MICROBATCHES:
             raise InvalidRequest("micro-batches", got=self.microbatches, wanted=f"1 to {MAX_MICROBATCHES}")
-        for name, known in (("objective", ObjectiveName), ("recompute", RecomputeMode)):
-            if getattr(self, name) not in get_args(known):
-                raise InvalidRequest(name, got=getattr(self, name), wanted=f"one of {', '.join(get_args(known))}")
+        for name, known in (("objective", ObjectiveName), ("recompute", RecomputeMode), ("layout", LayoutName)):
+            value = getattr(self, name)
+            if value not in get_args(known) and (name, value) != ("layout", None):
+                raise InvalidRequest(name, got=value, wanted=f"one of {', '.join(get_args(known))}")
 
 
 @dataclass(frozen=True, slots=True)

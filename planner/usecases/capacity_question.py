@@ -144,7 +144,8 @@ class CapacityBudget:
 class SkippedCandidate:
     """Why a candidate was not planned.
 
-    It is "memory", "infeasible", "bound", "time" where the time limit ran out, or "cancelled". `dominated_by` is the
+    It is "layout" where the mesh cannot have the one asked for, "memory", "infeasible", "bound", "time" where the time
+    limit ran out, or "cancelled". `dominated_by` is the
     number of the candidate that proves it, if one does.
     """
 

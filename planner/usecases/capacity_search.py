@@ -17,6 +17,7 @@ from planner.judge.mesh_candidates import MeshCandidate, TierCounts, devices_per
 from planner.judge.mfu import model_flops, utilisation
 from planner.judge.pareto import Point, pareto_frontier
 from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_step_s
+from planner.judge.standard_layouts import check_layout
 from planner.notebook import HtmlTable, notebook_html
 from planner.planning.deadline import Deadline
 from planner.rewrite.accumulate import accumulate_gradients
@@ -114,15 +115,28 @@ class CapacitySearch:
         """
         one = self.question.candidates[number]
         graph = self._graphs[one.graph]
-        is_pinned = bool(graph.annotations) or any(op.option is not None for op in graph.ops)
+        layout = self.question.request.layout
+        is_pinned = layout is not None or bool(graph.annotations) or any(op.option is not None for op in graph.ops)
         for other, outcome in self.outcomes.items():
             candidate = self.question.candidates[other]
             is_comparable = not is_pinned and (candidate.graph, candidate.hardware) == (one.graph, one.hardware)
             if other == number or (is_comparable and refines(self._tier_counts[other], self._tier_counts[number])):
                 yield other, outcome
 
+    def _has_layout(self, number: int) -> bool:
+        """Return whether a candidate can have the layout that is asked for, if one is."""
+        one, layout = self.question.candidates[number], self.question.request.layout
+        try:
+            if layout is not None:
+                check_layout(self._graphs[one.graph], one.mesh, layout)
+        except InvalidRequest:
+            return False
+        return True
+
     def find_skip_reason(self, number: int) -> SkippedCandidate | None:
         """Return why a candidate need not be planned, or None where it has to be."""
+        if not self._has_layout(number):
+            return SkippedCandidate("layout")
         floor, known = self.bounds[number], list(self._refining_outcomes(number))
         if floor.peak_bytes > self.memory_limit_bytes(number):
             return SkippedCandidate("memory")

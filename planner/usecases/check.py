@@ -198,6 +198,7 @@ def _differing_conditions(base: PlanDocument, new: PlanDocument) -> Iterator[tup
         yield what, describe(base), describe(new)
     yield "objective", base.request.objective, new.request.objective
     yield "recomputation", base.request.recompute, new.request.recompute
+    yield "layout", base.request.layout or "any", new.request.layout or "any"
 
 
 def _mesh_text(plan: PlanDocument) -> str:

@@ -11,10 +11,11 @@ from planner.choose.formulate import Formulation, formulate
 from planner.ir.graph import Graph
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
 from planner.judge.break_even import BreakEven, RepricedProgram, find_break_evens
 from planner.judge.explain import Decision, explain_decision
 from planner.judge.program_choice import encode_choice, recover_choice
+from planner.judge.standard_layouts import list_baselines
 from planner.judge.what_if import ForcedOptionCost, WhatIf
 from planner.planning.plan_types import Request
 

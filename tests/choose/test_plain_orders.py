@@ -19,8 +19,9 @@ from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Annotation
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
 from planner.judge.program_choice import encode_choice
+from planner.judge.standard_layouts import list_baselines
 
 SIZES: Any = {"layers": 1, "width": 32, "heads": 2, "feed_forward": 128, "vocabulary": 256, "batch": 16, "seq": 16}
 MESHES = ["dp=2,tp=2", "dp=4,tp=2", "2x2x2"]

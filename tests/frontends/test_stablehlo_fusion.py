@@ -17,7 +17,7 @@ from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.stablehlo import import_stablehlo, import_text, trace_function
 from planner.ir.mesh import Mesh
-from planner.judge.baselines import list_baselines
+from planner.judge.standard_layouts import list_baselines
 from planner.run.executor import SINGLE_DEVICE, run_whole
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")

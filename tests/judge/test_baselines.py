@@ -21,7 +21,8 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Reshard
 from planner.judge.analysis import Analysis
-from planner.judge.baselines import Baseline, encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
+from planner.judge.standard_layouts import Baseline, list_baselines
 from planner.planning.plan_types import Request
 from tests.testing.transformer import transformer
 

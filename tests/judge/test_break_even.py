@@ -14,8 +14,9 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
 from planner.judge.break_even import FACTOR_STEP, RepricedProgram, find_break_evens
+from planner.judge.standard_layouts import list_baselines
 from tests.testing.graphs import Sketch
 
 GRID = [2 ** (power / 4) for power in range(-40, 41)]

@@ -14,7 +14,8 @@ from planner.errors import InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.ir.mesh import Mesh
 from planner.ir.program import OpCall, Program
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
+from planner.judge.standard_layouts import list_baselines
 from planner.pipeline import write_program
 from planner.run.backend import ROUNDED, round_to_dtype, run_dtype
 from planner.run.executor import run_program, run_whole

@@ -15,7 +15,8 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program, Reshard
 from planner.ir.sharding import Reduction, Sharding
-from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.baselines import encode_baseline
+from planner.judge.standard_layouts import list_baselines
 from planner.pipeline import write_program
 from planner.run.shrink import shrink
 from tests.testing.graphs import Sketch

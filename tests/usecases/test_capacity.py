@@ -106,6 +106,15 @@ def test_a_mesh_is_not_planned_where_one_that_can_do_more_is_infeasible() -> Non
     }
 
 
+def test_a_mesh_that_cannot_have_the_layout_is_not_planned() -> None:
+    asked = question((2, 4), 2, layout="hsdp")
+    kept = search_meshes(replace(asked, graphs=asked.graphs[:1], candidates=enumerate_candidates(1, 1, (2, 4), axes=2)))
+    shapes = {n: kept.question.candidates[n].mesh.shape for n in kept.order}
+    assert {shapes[n] for n, passed in kept.skipped.items() if passed.skip_reason == "layout"} == {(2,), (4,)}
+    assert {shapes[n] for n in kept.outcomes} == {(2, 2)}
+    assert kept.frontier()
+
+
 def _pinned(document: Document) -> Document:
     pin = {"value": document["inputs"][0]["id"], "sharding": {"split_axes": [["0"]]}}
     return {**document, "annotations": [pin]}

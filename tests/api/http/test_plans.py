@@ -91,6 +91,18 @@ def test_a_step_of_several_micro_batches_is_planned(client: httpx2.Client, reque
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/request")
 
 
+def test_a_plan_may_keep_to_a_standard_layout(client: httpx2.Client) -> None:
+    step = dump_graph(two_layers(4), Mesh.parse("2"))
+    plan = planned(client, step, mesh="dp=2,tp=2", request={"layout": "fsdp"})
+    document = client.get(f"/v1/plans/{plan}/document").json()
+    assert document["request"]["layout"] == "fsdp"
+    refused = ask(client, step, mesh="3", request={"layout": "dp"})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/request")
+    unknown = ask(client, step, request={"layout": "zero7"})
+    assert unknown.status_code == 422
+    assert "hsdp" in unknown.text
+
+
 @pytest.mark.parametrize("objective", ["bytes", "memory"])
 def test_a_plan_may_minimise_another_objective(client: httpx2.Client, objective: str) -> None:
     plan = ask(client, request={"objective": objective}).json()["id"]
