@@ -34,22 +34,11 @@ from planner.run.inputs import random_inputs, random_later_data
 from planner.run.validate import execute, validate
 from planner.usecases.prove import prove_plan, verify_plan
 from solvers import exhaustive
-from tests.testing.micro_steps import PhasedSketch, two_layers
+from tests.testing.micro_steps import PhasedSketch, tiny_llama, two_layers, without_next
 from tests.testing.random_strategies import random_strategies
 from tests.testing.seeds import seeds
 
-TINY: dict[str, Any] = {"layers": 1, "width": 16, "heads": 4, "feed_forward": 32, "vocabulary": 24, "dtype": "f32"}
 MESHES = ["2", "2x2", "3", "4x2"]
-
-
-def tiny_llama(train: str = "adam", **sizes: int) -> Graph:
-    document = import_zoo("llama-7b", batch=4, seq=8, train=train, **{**TINY, **sizes})
-    return load_graph(GraphDocument.model_validate(document), Mesh.parse("2x2"))
-
-
-def without_next(graph: Graph) -> Graph:
-    """Return the graph with outputs in any layout, so that random choices need not agree with those of inputs."""
-    return replace(graph, inputs=tuple(replace(entry, next=None) for entry in graph.inputs))
 
 
 def model_of(mesh: str) -> CostModel:

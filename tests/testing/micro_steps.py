@@ -1,14 +1,19 @@
-"""A training step of two layers, written by hand, whose gradients are sums over the sequences of its batch."""
+"""Small training steps: one of two layers, written by hand, whose gradients are sums over its batch, and a Llama."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument
+from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from tests.testing.op_graph_builder import Sketch
 
 WIDTH, OUT = 8, 6
+TINY: dict[str, Any] = {"layers": 1, "width": 16, "heads": 4, "feed_forward": 32, "vocabulary": 24, "dtype": "f32"}
 
 
 class PhasedSketch(Sketch):
@@ -46,3 +51,13 @@ def two_layers(batch: int = 4) -> Graph:
     follows = {v: next_v, w: next_w}
     graph = s.graph(y, next_v, next_w)
     return replace(graph, inputs=tuple(replace(entry, next=follows.get(entry.id)) for entry in graph.inputs))
+
+
+def tiny_llama(train: str = "adam", **sizes: int) -> Graph:
+    document = import_zoo("llama-7b", batch=4, seq=8, train=train, **{**TINY, **sizes})
+    return load_graph(GraphDocument.model_validate(document), Mesh.parse("2x2"))
+
+
+def without_next(graph: Graph) -> Graph:
+    """Return the graph with outputs in any layout, so that random choices need not agree with those of inputs."""
+    return replace(graph, inputs=tuple(replace(entry, next=None) for entry in graph.inputs))

@@ -2,7 +2,7 @@
 
 The parts in which devices hold a dim stand one after another, each padded to the longest. Parts are [start, stop) of
 the dim; with halos they overlap, and reach beyond the tensor. Terms of a partial value stand one after another in an
-additional first dim.
+additional first dim. The data of several micro-batches stand one after another in a first dim of their own.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ class BoundaryLayout:
         if self.terms > 1:
             whole, split = [self.terms, *whole], (held.sharding.partial, *split)
         spec, _ = partition_spec(Sharding(split), tuple(whole), mesh)
+        self.is_stacked = program.graph.microbatches > 1 and value in program.graph.data
+        spec = (None, *spec) if self.is_stacked else spec
         self.spec = f"P({', '.join(map(repr, spec))})"
 
     def _alike(self, dim: int, parts: Sequence[BoundaryValues]) -> bool:
@@ -132,6 +134,11 @@ class BoundaryLayout:
 
     def laid(self, name: str) -> str:
         """Return the expression for the array laid out."""
+        if self.is_stacked and not self.plain:
+            return f"jax.vmap(lambda a: {self._laid('a')})({name})"
+        return self._laid(name)
+
+    def _laid(self, name: str) -> str:
         for dim, parts in self.parts.items():
             name = f"parts_of({name}, {dim}, {parts!r}, {self.lengths[dim]})"
         return name if self.terms == 1 else f"terms_of({name}, {self.terms}, {self.reduction.neutral})"

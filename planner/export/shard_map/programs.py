@@ -6,20 +6,28 @@ returns whole arrays in the order of ARGUMENTS and RESULTS. Where arguments or r
 laid out so that every device has equally much, `laid_out(*arrays)` lays out arguments, and `whole(*arrays)` joins
 results. For repeated steps, keep the arrays laid out. Numbers are computed in the declared types; i64 and f64 need
 jax_enable_x64.
+
+A step of several micro-batches is a `lax.scan` over them, and the update. The arguments that DATA names have the
+micro-batches in a first dim of their own. Carried from one to the next are the accumulators, which begin at zero, and
+what the update or the caller reads of the last micro-batch.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import jax
 
 from planner.export.shard_map.boundary_layouts import JOINED, PARTS, TERMS, BoundaryLayout, write_shard_map_call
 from planner.export.shard_map.collectives import write_collective
-from planner.export.shard_map.op_functions import OpFunctions
+from planner.export.shard_map.op_functions import OpFunctions, jax_dtype
 from planner.export.shard_map.padding import FIT_FUNCTION
 from planner.export.shard_map.ppermute import PIECES
+from planner.export.shard_map.py_source import format_value
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
-from planner.ir.program import OpCall, Program, Reshard, ShardedValue
+from planner.ir.program import OpCall, Program, Reshard, ShardedValue, is_accumulation
 from planner.ir.sharding import shard_shape
 
 GIVEN = {"fitted": FIT_FUNCTION, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
@@ -36,7 +44,7 @@ GRAPH = {graph!r}
 AXES = {axes!r}
 ARGUMENTS = {arguments!r}
 RESULTS = {results!r}
-IN_SPECS = {reads}
+{data}IN_SPECS = {reads}
 OUT_SPECS = {leaves}
 '''
 
@@ -48,7 +56,7 @@ def print_shard_map(program: Program) -> str:
 
 
 def _write_program(program: Program) -> str:
-    functions = OpFunctions(program.mesh)
+    functions, loop_end = OpFunctions(program.mesh), program.loop_end
     kinds = {name: _held_shape(value, program.mesh) for name, value in program.values.items()}
     names = {value: f"n{number}" for number, value in enumerate(program.values)}
     lines = []
@@ -60,12 +68,18 @@ def _write_program(program: Program) -> str:
         elif isinstance(done, OpCall):
             shapes = [kinds[name].shape for name in done.results]
             name = functions.of(done, [kinds[name] for name in done.operands], shapes)
-            lines.append(f"{results} = {name}({', '.join(operands)})  # {done.op.id!r}")
+            so_far = f"{results} + " if done.op.accumulates else ""
+            lines.append(f"{results} = {so_far}{name}({', '.join(operands)})  # {done.op.id!r}")
     arguments = [name for name, _ in program.arguments]
     boundaries = [[BoundaryLayout(program, value) for value in values] for values in (arguments, program.outputs)]
-    entered = [line for value, end in zip(arguments, boundaries[0], strict=True) for line in end.entered(names[value])]
+    entered = {value: end.entered(names[value]) for value, end in zip(arguments, boundaries[0], strict=True)}
+    data = [value for value, end in zip(arguments, boundaries[0], strict=True) if end.is_stacked]
+    if (count := program.graph.microbatches) > 1:
+        scanned = [*(line for value in data for line in entered.pop(value)), *lines[:loop_end]]
+        carried = {names[value]: kinds[value] for value in _carried_values(program)}
+        lines = [*_write_scan(scanned, carried, [names[value] for value in data]), *lines[loop_end:]]
     left = [end.left(names[value]) for value, end in zip(program.outputs, boundaries[1], strict=True)]
-    lines = [*entered, *lines, "return (" + "".join(f"{name}, " for name in left) + ")"]
+    lines = [*chain(*entered.values()), *lines, f"return {_format_names(left)}"]
     specs = ["(" + "".join(f"{each.spec}, " for each in listed) + ")" for listed in boundaries]
     head = HEAD.format(
         graph=program.graph.name,
@@ -73,6 +87,7 @@ def _write_program(program: Program) -> str:
         axes=dict(zip(program.mesh.names, program.mesh.shape, strict=True)),
         arguments=tuple(arguments),
         results=program.graph.outputs,
+        data=f"DATA = {tuple(data)!r}\nMICROBATCHES = {count}\n" if count > 1 else "",
         reads=specs[0],
         leaves=specs[1],
     )
@@ -83,6 +98,32 @@ def _write_program(program: Program) -> str:
         *write_shard_map_call(*boundaries),
     ]
     return "\n\n".join([head, *_used_helpers(texts), *texts])
+
+
+def _carried_values(program: Program) -> list[str]:
+    """Return what lives on after a micro-batch: accumulators, and what is read after the last one."""
+    once = program.instructions[program.loop_end :]
+    read = {*program.outputs, *(name for done in once for name in done.operands)}
+    repeated = program.instructions[: program.loop_end]
+    computed = [name for done in repeated for name in done.results if is_accumulation(done) or name in read]
+    return [*(name for name, _ in program.arguments if name in program.graph.data & read), *computed]
+
+
+def _write_scan(lines: Sequence[str], carried: Mapping[str, TensorType], data: Sequence[str]) -> list[str]:
+    """Return the lines of a loop over micro-batches, given those of one micro-batch."""
+    names = _format_names(carried)
+    zeros = [f"jnp.zeros({kind.shape!r}, {format_value(jax_dtype(kind.dtype))})" for kind in carried.values()]
+    return [
+        "def micro_batch(carried, data):",
+        *(f"    {line}" for line in (f"{names} = carried", f"{_format_names(data)} = data", *lines)),
+        f"    return {names}, None",
+        f"carried = {_format_names(zeros)}",
+        f"{names}, _ = lax.scan(micro_batch, carried, {_format_names(data)}, MICROBATCHES)",
+    ]
+
+
+def _format_names(names: Iterable[str]) -> str:
+    return "(" + "".join(f"{name}, " for name in names) + ")"
 
 
 def _held_shape(value: ShardedValue, mesh: Mesh) -> TensorType:
