@@ -26,8 +26,7 @@ from planner.export.shard_map.padding import FIT_FUNCTION
 from planner.export.shard_map.ppermute import PIECES
 from planner.export.shard_map.py_source import format_value
 from planner.ir.graph import TensorType
-from planner.ir.mesh import Mesh
-from planner.ir.program import OpCall, Program, Reshard, ShardedValue, is_accumulation
+from planner.ir.program import OpCall, Program, Reshard, is_accumulation
 from planner.ir.sharding import shard_shape
 
 GIVEN = {"fitted": FIT_FUNCTION, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
@@ -56,31 +55,19 @@ def print_shard_map(program: Program) -> str:
 
 
 def _write_program(program: Program) -> str:
-    functions, loop_end = OpFunctions(program.mesh), program.loop_end
-    kinds = {name: _held_shape(value, program.mesh) for name, value in program.values.items()}
-    names = {value: f"n{number}" for number, value in enumerate(program.values)}
-    lines = []
-    for done in program.instructions:
-        operands = [names[name] for name in done.operands]
-        results = ", ".join(names[name] for name in done.results)
-        if isinstance(done, Reshard):
-            lines.append(f"{results} = {write_collective(program, done, operands[0], functions=functions)}")
-        elif isinstance(done, OpCall):
-            shapes = [kinds[name].shape for name in done.results]
-            name = functions.of(done, [kinds[name] for name in done.operands], shapes)
-            so_far = f"{results} + " if done.op.accumulates else ""
-            lines.append(f"{results} = {so_far}{name}({', '.join(operands)})  # {done.op.id!r}")
+    functions, names = OpFunctions(program.mesh), {value: f"n{number}" for number, value in enumerate(program.values)}
+    lines = _write_instructions(program, functions, names=names)
     arguments = [name for name, _ in program.arguments]
     boundaries = [[BoundaryLayout(program, value) for value in values] for values in (arguments, program.outputs)]
     entered = {value: end.entered(names[value]) for value, end in zip(arguments, boundaries[0], strict=True)}
     data = [value for value, end in zip(arguments, boundaries[0], strict=True) if end.is_stacked]
     if (count := program.graph.microbatches) > 1:
-        scanned = [*(line for value in data for line in entered.pop(value)), *lines[:loop_end]]
-        carried = {names[value]: kinds[value] for value in _carried_values(program)}
-        lines = [*_write_scan(scanned, carried, [names[value] for value in data]), *lines[loop_end:]]
+        scanned = [*(line for value in data for line in entered.pop(value)), *lines[: program.loop_end]]
+        carried = {names[value]: _held_type(program, value) for value in _carried_values(program)}
+        lines = [*_write_scan(scanned, carried, [names[value] for value in data]), *lines[program.loop_end :]]
     left = [end.left(names[value]) for value, end in zip(program.outputs, boundaries[1], strict=True)]
     lines = [*chain(*entered.values()), *lines, f"return {_format_names(left)}"]
-    specs = ["(" + "".join(f"{each.spec}, " for each in listed) + ")" for listed in boundaries]
+    specs = [_format_names(each.spec for each in listed) for listed in boundaries]
     head = HEAD.format(
         graph=program.graph.name,
         mesh=program.mesh.notation,
@@ -98,6 +85,22 @@ def _write_program(program: Program) -> str:
         *write_shard_map_call(*boundaries),
     ]
     return "\n\n".join([head, *_used_helpers(texts), *texts])
+
+
+def _write_instructions(program: Program, functions: OpFunctions, *, names: Mapping[str, str]) -> list[str]:
+    """Return a line for every instruction."""
+    lines = []
+    for done in program.instructions:
+        operands = [names[name] for name in done.operands]
+        results = ", ".join(names[name] for name in done.results)
+        if isinstance(done, Reshard):
+            lines.append(f"{results} = {write_collective(program, done, operands[0], functions=functions)}")
+        elif isinstance(done, OpCall):
+            shapes = [_held_type(program, name).shape for name in done.results]
+            name = functions.of(done, [_held_type(program, name) for name in done.operands], shapes)
+            so_far = f"{results} + " if done.op.accumulates else ""
+            lines.append(f"{results} = {so_far}{name}({', '.join(operands)})  # {done.op.id!r}")
+    return lines
 
 
 def _carried_values(program: Program) -> list[str]:
@@ -126,9 +129,10 @@ def _format_names(names: Iterable[str]) -> str:
     return "(" + "".join(f"{name}, " for name in names) + ")"
 
 
-def _held_shape(value: ShardedValue, mesh: Mesh) -> TensorType:
+def _held_type(program: Program, name: str) -> TensorType:
     """Return the type of the array in which every device holds a value: as large as the largest shard."""
-    return TensorType(shard_shape(value.sharding, value.type.shape, mesh), value.type.dtype)
+    value = program.values[name]
+    return TensorType(shard_shape(value.sharding, value.type.shape, program.mesh), value.type.dtype)
 
 
 def _used_helpers(texts: list[str]) -> list[str]:
