@@ -62,21 +62,27 @@ class HttpProblem(Exception):
 
 def problem_of_planner_error(error: ShardplanError, status: int = 422) -> HttpProblem:
     """Return the problem of an error of the planner, with `got` and `wanted` as members."""
-    parts: dict[str, Any] = {"got": error.got, "wanted": error.wanted}
-    kind = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
-    return HttpProblem(
-        status, kind, str(error), error.pointer or "", **{k: v for k, v in parts.items() if v is not None}
-    )
+    parts = {"got": error.got, "wanted": error.wanted, "pointer": error.pointer}
+    return _refusal(status, type(error).__name__, str(error), parts=parts)
+
+
+def _refusal(status: int, error_class: str, message: str, *, parts: Mapping[str, str | None]) -> HttpProblem:
+    kind = re.sub(r"(?<!^)(?=[A-Z])", "-", error_class).lower()
+    more: dict[str, Any] = {key: parts[key] for key in ("got", "wanted") if parts[key] is not None}
+    return HttpProblem(status, kind, message, parts["pointer"] or "", **more)
 
 
 def problem_of_task_result(result: TaskResult) -> HttpProblem:
-    """Return the problem of a task that gave no result."""
+    """Return the problem of a task that gave no result. A fault has the same type in whichever process it is found."""
+    head = result.head
     if result.kind == "refused":
-        error = result.head
-        parts = {key: error[key] for key in ("got", "wanted") if error[key] is not None}
-        return HttpProblem(422, "refused", error["message"], error["pointer"] or "", **parts)
-    if result.kind in ("failed", "killed"):
-        return HttpProblem(500, "task-failed", result.head["error"])
+        return _refusal(422, head["error_class"], head["message"], parts=head)
+    if result.kind == "exceeded":
+        return HttpProblem(422, "limits-exceeded", head["error"], wanted="a smaller model or question")
+    if result.kind == "killed":
+        return HttpProblem(503, "task-killed", head["error"], headers={"Retry-After": "2"})
+    if result.kind == "failed":
+        return HttpProblem(500, "task-failed", head["error"])
     return HttpProblem(503, "shutting-down", "the service is shutting down", headers={"Retry-After": "5"})
 
 

@@ -172,11 +172,12 @@ def _perform(task: TaskFunction, payload: bytes, out: IO[bytes]) -> IpcMessage:
         )
         return IpcMessage({"kind": "result", **head}, pack_json(result))
     except ShardplanError as error:
-        fields = {"what": error.what, "where": error.where, "got": error.got, "wanted": error.wanted}
-        return IpcMessage({"kind": "refused", **fields, "pointer": error.pointer, "message": str(error)})
+        parts = {"got": error.got, "wanted": error.wanted}
+        place = {"error_class": type(error).__name__, "pointer": error.pointer}
+        return IpcMessage({"kind": "refused", **parts, **place, "message": str(error)})
     except MemoryError:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        return IpcMessage({"kind": "failed", "error": f"out of memory (limit {limit} bytes)"})
+        return IpcMessage({"kind": "exceeded", "error": f"out of memory (limit {limit} bytes)"})
     except Exception as error:  # noqa: BLE001 - any error is reported in one line; the traceback is in the log
         traceback.print_exc()
         return IpcMessage(

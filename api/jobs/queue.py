@@ -47,11 +47,15 @@ class IdempotencyConflict(WriteRejected):
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """A plan to solve: its id, the graph's name, and the compressed request for the child process."""
+    """A plan to solve: its id, the graph's name, and the compressed request for the child process.
+
+    `traceparent` is the span of the request that it came with (`api.tracing`).
+    """
 
     id: str
     name: str
     request: bytes
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Lease:
     id: str
     request: bytes
     waited_s: float = 0.0
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class JobQueue:
         now = self.store.now(connection)
         counted = {"attempts": 0, "child_deaths": 0}
         initial = {"state": "queued", "created_at": now, "progress": None, "started_at": None, **counted}
+        initial |= {"traceparent": job.traceparent}
         if row is None:
             values = {"tenant": tenant, "id": job.id, "name": job.name, "request": job.request, "generation": 1}
             number = connection.execute(_INSERT_PLAN, {**values, **initial}).scalar_one()
@@ -136,7 +142,8 @@ class JobQueue:
             now, row = clock["now"], connection.execute(_NEXT_PLAN, clock).first()
             if row is None:
                 return None
-            lease = Lease(row.number, row.generation, uuid4().hex, row.id, row.request, now - row.created_at)
+            waited_s = now - row.created_at
+            lease = Lease(row.number, row.generation, uuid4().hex, row.id, row.request, waited_s, row.traceparent)
             failed = DEADLY if row.child_deaths >= MAX_CHILD_DEATHS else LOST if row.attempts >= MAX_ATTEMPTS else None
             if failed is not None:
                 _complete(connection, now, lease.number, generation=lease.generation, outcome=failed)

@@ -43,6 +43,7 @@ plans = Table(
     Column("attempts", Integer, nullable=False),  # that were neither ended nor given back
     Column("progress", String),
     Column("child_deaths", Integer, nullable=False, server_default="0"),
+    Column("traceparent", String(55)),  # the span of the request (W3C Trace Context)
     UniqueConstraint("tenant", "id"),
     Index("plans_in_line", "state", "lease_until", "number"),
     Index("plans_of", "tenant", "state"),

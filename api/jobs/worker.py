@@ -63,8 +63,8 @@ class Worker:
     def _solve(self, lease: Lease) -> None:
         started_at = time.monotonic()
         keeper = LeaseKeeper(self.jobs, lease, self)
-        record_wait("queued", lease.waited_s, {PLAN: lease.id})
-        with span("child plan", {PLAN: lease.id}) as attributes:
+        record_wait("queued", lease.waited_s, {PLAN: lease.id}, traceparent=lease.traceparent)
+        with span("child plan", {PLAN: lease.id}, lease.traceparent) as attributes:
             try:
                 result = self.processes.run(
                     "plan", lease.request, self.resource_limits, keeper.should_continue, keeper.on_progress

@@ -28,10 +28,11 @@ TICK_S = 0.1
 PROGRESS_KINDS = "begun", "incumbent"
 """Kinds of messages that come before the result."""
 MEMORY_SIGNS = "std::bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory"
-SIGNAL_CAUSES = {
-    signal.SIGXCPU: "used up its processor time",
-    signal.SIGALRM: "gave no answer in time",
-    signal.SIGKILL: "was killed, as a system does when its memory runs out",
+TaskEnd = Literal["result", "refused", "exceeded", "failed", "stopped", "killed"]
+SIGNAL_CAUSES: dict[signal.Signals, tuple[TaskEnd, str]] = {
+    signal.SIGXCPU: ("exceeded", "used up its processor time"),
+    signal.SIGALRM: ("exceeded", "gave no answer in time"),
+    signal.SIGKILL: ("killed", "was killed, as a system does when its memory runs out"),
 }
 
 
@@ -48,11 +49,11 @@ class ResourceLimits:
 class TaskResult:
     """How a task ended.
 
-    `result`; `refused`: the task is invalid; `failed`, with `head["error"]`; `stopped` by the caller; or `killed` by
-    something else, which says nothing about the task.
+    `result`; `refused`: the task is invalid; `exceeded`: it needs more than its limits; `failed`, with
+    `head["error"]`; `stopped` by the caller; or `killed` by something else, which says nothing about the task.
     """
 
-    kind: Literal["result", "refused", "failed", "stopped", "killed"]
+    kind: TaskEnd
     head: dict[str, Any]
     payload: bytes = b""
 
@@ -142,7 +143,7 @@ class WorkerProcess:
                 self.has_begun = True
                 if kind_of_message == "incumbent":
                     on_progress(message.head)
-            return TaskResult("failed", {"error": f"gave no answer within {limits.wall_s:g} s"})
+            return TaskResult("exceeded", {"error": f"gave no answer within {limits.wall_s:g} s"})
         finally:
             self.end()
 
@@ -193,20 +194,16 @@ class WorkerProcess:
         code = self._kill_group()
         if code is None:
             return TaskResult("killed", {"error": "was lost with its fork server"})
-        return TaskResult(
-            "killed" if code == -signal.SIGKILL else "failed", {"error": self._describe_exit(code, limits)}
-        )
-
-    def _describe_exit(self, code: int, limits: ResourceLimits) -> str:
         self.errors.seek(0)
         errors = self.errors.read()[-4096:].decode(errors="replace")
         if any(sign in errors for sign in MEMORY_SIGNS):
-            return f"out of memory (limit {limits.memory_bytes} bytes)"
-        if code < 0:
-            number = signal.Signals(-code)
-            return f"{SIGNAL_CAUSES.get(number, 'crashed')} ({number.name})"
-        last = errors.strip().splitlines()[-1:] or ["no output"]
-        return f"ended with code {code}: {last[0][:300]}"
+            return TaskResult("exceeded", {"error": f"out of memory (limit {limits.memory_bytes} bytes)"})
+        if code >= 0:
+            last = errors.strip().splitlines()[-1:] or ["no output"]
+            return TaskResult("failed", {"error": f"ended with code {code}: {last[0][:300]}"})
+        number = signal.Signals(-code)
+        kind, cause = SIGNAL_CAUSES.get(number, ("failed", "crashed"))
+        return TaskResult(kind, {"error": f"{cause} ({number.name})"})
 
 
 class WorkerProcesses:

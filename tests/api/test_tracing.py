@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from api import tracing
-from api.tracing import OUTCOME, PLAN, REQUEST, record_wait, set_attribute, span
+from api.tracing import OUTCOME, PLAN, REQUEST, current_traceparent, record_wait, set_attribute, span
 from planner.errors import InvalidRequest
 from tests.testing.service import MISBEHAVING, ask, ended, named, serving
 
@@ -45,6 +45,30 @@ def test_spans_cover_the_wait_and_the_run_of_a_plan(spans: Spans, database: str)
     assert child.start_time is not None
     assert line.start_time is not None
     assert line.start_time <= line.end_time <= child.start_time
+
+
+def test_spans_of_a_worker_belong_to_the_trace_of_the_request(spans: Spans, database: str) -> None:
+    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    sent = {"traceparent": f"00-{trace_id}-{span_id}-01"}
+    with serving(database, children=MISBEHAVING) as client:
+        plan = ask(client, named("exit"), headers=sent).json()["id"]
+        ended(client, plan)
+    of_plan = [each for each in spans() if each.attributes and each.attributes.get(PLAN) == plan]
+    assert {f"{each.context.trace_id:032x}" for each in of_plan if each.context} == {trace_id}
+    assert [f"{each.parent.span_id:016x}" for each in of_plan if each.parent] == [span_id, span_id]
+
+
+def test_the_current_span_is_stored_rather_than_what_was_sent_and_nothing_else_than_a_span_is(spans: Spans) -> None:
+    sent = f"00-{'1' * 32}-{'2' * 16}-01"
+    with span("request", {}):
+        stored = current_traceparent(sent)
+    (request,) = spans()
+    assert request.context is not None
+    assert stored is not None
+    assert stored.startswith(f"00-{request.context.trace_id:032x}-{request.context.span_id:016x}-")
+    assert current_traceparent(sent) == sent
+    for wrong in (None, "", "x" * 300, sent.upper() + "G", f"00-{'0' * 32}-{'2' * 16}-01", sent + "-more"):
+        assert current_traceparent(wrong) is None
 
 
 def test_attributes_are_set_on_the_current_span(spans: Spans) -> None:

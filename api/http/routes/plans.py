@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -20,7 +21,7 @@ from api.jobs.plan_repository import PlanRecord
 from api.jobs.queue import RETRYABLE
 from api.model_formats import IMPORTERS
 from api.service import Service
-from api.tracing import PLAN, set_attribute
+from api.tracing import PLAN, current_traceparent, set_attribute
 
 _PLAN_ID = re.compile("[0-9a-f]{64}")
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
@@ -66,7 +67,8 @@ async def create_plan(
     plan = None if idempotency_key else recent_requests.find_plan(digest)
     record = await read_database(service, service.plans.find, caller.tenant, plan) if plan else None
     if record is None or record.status in RETRYABLE:
-        submission = caller.tenant, body, query, idempotency_key, digest
+        traceparent = request.headers.get("traceparent")
+        submission = caller.tenant, body, query, idempotency_key, digest, traceparent
         record = await run_in_threadpool(_submit_plan, service, *submission)
         recent_requests.remember(digest, record.id)
     set_attribute(PLAN, record.id)
@@ -78,10 +80,16 @@ async def create_plan(
 
 
 def _submit_plan(
-    service: Service, tenant: str, body: RequestBody, query: PlanQuery, key: str | None, digest: str
+    service: Service,
+    tenant: str,
+    body: RequestBody,
+    query: PlanQuery,
+    key: str | None,
+    digest: str,
+    traceparent: str | None,
 ) -> PlanRecord:
     """Return the requested plan after it is committed to the queue."""
-    job = read_plan_job(service, tenant, body, query=query)
+    job = replace(read_plan_job(service, tenant, body, query=query), traceparent=current_traceparent(traceparent))
     plan = service.jobs.submit(tenant, job, service.limits.max_queued, key=key, body=digest)
     service.wake()
     return find_plan(service, tenant, plan)

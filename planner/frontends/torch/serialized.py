@@ -1,7 +1,8 @@
 """Files of torch.export.save: an archive (.pt2), or the JSON of its graph alone.
 
 Only the JSON is read, and the archive's table of which weights are one tensor. No weight is loaded and nothing is
-unpickled, so a hostile file cannot run code. All tensors are on the meta device.
+unpickled. What torch's reader would run as code is refused or left out (`untrusted_json`). All tensors are on the meta
+device.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch._export.serde.serialize import (
 from torch.export import ExportedProgram
 
 from planner.errors import InvalidGraph
+from planner.frontends.torch.untrusted_json import check_document
 
 MAX_JSON_BYTES = 1 << 28
 WANTED = "a file of torch.export.save (.pt2), or its models/model.json"
@@ -41,8 +43,10 @@ def parse_program(data: bytes, name: str) -> ExportedProgram:
     try:
         text, same = _read_archive(data) if zipfile.is_zipfile(io.BytesIO(data)) else (data, {})
         document = json.loads(text)
+        check_document(document)
+        document["guards_code"] = []  # Python that checks inputs at a call
         state = _restore_state(document["graph_module"], same)
-        schema = _bytes_to_dataclass(Schema, text)
+        schema = _bytes_to_dataclass(Schema, json.dumps(document).encode())
         return ExportedProgramDeserializer().deserialize(schema, state["parameters"], state["constants"])
     except Exception as failure:  # torch's reader raises any exception on malformed input
         got = f"{type(failure).__name__}: {failure}".splitlines()[0]

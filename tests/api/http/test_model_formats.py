@@ -36,6 +36,7 @@ WRONG = [
     ("application/x-onnx", b"\x08\x07", ASKED, "not an ONNX model"),
     ("application/x-torch-export+json", b"{}", ASKED, "not an exported program"),
 ]
+FAULT_TYPES = ("invalid-document", "invalid-graph", "invalid-mesh", "invalid-parameter")
 JAX, ONNX, TORCH = (pytest.mark.frameworks(name) for name in ("jax", "onnx", "torch"))
 MARKS = {"text/x-stablehlo": JAX, "application/x-onnx": ONNX, "application/x-torch-export+json": TORCH}
 
@@ -104,6 +105,8 @@ def test_a_model_that_cannot_be_converted_is_a_problem(
     answer = asked(client, kind, body, **query)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert told in answer.json()["detail"]
+    # As where the server finds it, though here a child process does.
+    assert answer.json()["type"].rpartition(":")[2] in FAULT_TYPES
 
 
 def test_a_json_request_takes_no_query_parameters(client: httpx2.Client) -> None:

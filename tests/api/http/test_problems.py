@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,11 @@ import httpx2
 from fastapi import Request
 
 from api.http.limits import BodyBudget, HeldBytes, read_body
-from api.http.problems import HttpProblem
+from api.http.problems import HttpProblem, problem_of_planner_error, problem_of_task_result
 from api.jobs.database import Database
+from api.jobs.worker_process import TaskEnd, TaskResult
 from api.settings import Limits
+from planner.errors import InvalidMesh
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, ask, named, serving
 from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
@@ -234,6 +237,24 @@ def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypa
             assert client.get("/healthz").status_code == 200
         other.close()
         assert ask(client, named("hang")).status_code == 202
+
+
+def test_a_fault_has_one_type_in_whichever_process_it_is_found() -> None:
+    error = InvalidMesh("no such axis", got="pp", wanted="dp", pointer="/mesh")
+    head = {"error_class": "InvalidMesh", "message": str(error), "got": "pp", "wanted": "dp", "pointer": "/mesh"}
+    found = [problem_of_planner_error(error), problem_of_task_result(TaskResult("refused", head))]
+    assert len({(each.status, bytes(each.response().body)) for each in found}) == 1
+    assert found[0].kind == "invalid-mesh"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "title"),
+    [("exceeded", 422, "Limits exceeded"), ("killed", 503, "Task killed"), ("failed", 500, "Task failed")],
+)
+def test_a_task_without_a_result_is_a_problem_of_its_cause(kind: TaskEnd, status: int, title: str) -> None:
+    answer = problem_of_task_result(TaskResult(kind, {"error": "out of memory"})).response()
+    told = json.loads(bytes(answer.body))
+    assert (answer.status_code, told["title"], told["detail"]) == (status, title, "out of memory")
 
 
 def test_an_internal_error_is_a_problem_without_details(database: str) -> None:

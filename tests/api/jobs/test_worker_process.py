@@ -29,12 +29,12 @@ SHORT = ResourceLimits(wall_s=1.0, cpu_s=60, memory_bytes=4 * GIB)
 BRIEF = ResourceLimits(wall_s=60.0, cpu_s=1, memory_bytes=4 * GIB)
 
 ERRORS = [
-    ("exhaust", SMALL, "failed", "out of memory"),
+    ("exhaust", SMALL, "exceeded", "out of memory"),
     ("abort", ALLOWED, "failed", "crashed (SIGABRT)"),
     ("fault", ALLOWED, "failed", "crashed (SIGSEGV)"),
-    ("spin", BRIEF, "failed", "used up its processor time (SIGXCPU)"),
-    ("spin", SHORT, "failed", "gave no answer within 1 s"),
-    ("hang", SHORT, "failed", "gave no answer within 1 s"),
+    ("spin", BRIEF, "exceeded", "used up its processor time (SIGXCPU)"),
+    ("spin", SHORT, "exceeded", "gave no answer within 1 s"),
+    ("hang", SHORT, "exceeded", "gave no answer within 1 s"),
     ("exit", ALLOWED, "failed", "ended with code 3"),
     ("killed", ALLOWED, "killed", "SIGKILL"),
     ("noise", ALLOWED, "failed", "internal error of the planner: KeyError: 'lost'"),
