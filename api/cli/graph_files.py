@@ -10,11 +10,12 @@ import typer
 
 from planner.documents.graphs import read_graph, read_mesh
 from planner.errors import InvalidRequest
-from planner.export.mlir import Dialect, print_program, print_spmd
+from planner.export.mlir import Dialect, print_spmd, print_with_device_groups
 from planner.frontends.mlir import read_mlir
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
+from planner.rewrite.lower_program import lower_program
 from planner.spmd import SpmdProgram
 
 File = Annotated[Path, typer.Argument(help="A graph document, or MLIR in mesh or shard syntax (.mlir).")]
@@ -22,6 +23,13 @@ MeshText = Annotated[str | None, typer.Option("--mesh", help="For a graph docume
 Syntax = Annotated[
     Literal["text", "mesh", "shard"],
     typer.Option("--format", help="text, or MLIR: mesh (mlir-opt 19), shard (22)."),
+]
+ProgramSyntax = Annotated[
+    Literal["text", "mesh", "shard", "mhlo"],
+    typer.Option(
+        "--format",
+        help="text, or MLIR: mesh (mlir-opt 19), shard (22), mhlo (collectives over device groups, slices by index).",
+    ),
 ]
 
 
@@ -44,11 +52,17 @@ def refuse_options(file: Path, options: Mapping[str, object]) -> None:
         raise InvalidRequest("the file is a program already", where=str(file), got=conflicting[0], wanted=wanted)
 
 
-def format_spmd(program: SpmdProgram, syntax: str) -> str:
+def format_spmd(program: SpmdProgram, syntax: str, function: str = "main") -> str:
     """Return a program of collectives on local tensors as text or MLIR."""
-    return str(program) if syntax == "text" else print_spmd(program, Dialect(syntax))
+    if syntax == "text":
+        return str(program)
+    return (
+        print_with_device_groups(program, function)
+        if syntax == "mhlo"
+        else print_spmd(program, Dialect(syntax), function)
+    )
 
 
 def format_program(program: Program, syntax: str) -> str:
     """Return a program as text or MLIR."""
-    return str(program) if syntax == "text" else print_program(program, Dialect(syntax))
+    return str(program) if syntax == "text" else format_spmd(lower_program(program), syntax, program.graph.name)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.graph_files import File, Syntax, format_spmd
+from api.cli.graph_files import File, ProgramSyntax, format_spmd
 from api.cli.options import JsonOption, print_json
 from planner.errors import InvalidRequest
 from planner.frontends.mlir import holds_collectives, read_spmd
@@ -26,7 +26,7 @@ def optimize(
         ),
     ] = None,
     *,
-    syntax: Syntax = "mesh",
+    syntax: ProgramSyntax = "mesh",
     as_json: JsonOption = False,
 ) -> None:
     """Run collective optimisation passes on MLIR that contains collectives, until none finds anything.

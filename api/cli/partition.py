@@ -10,7 +10,7 @@ import typer
 from api.cli.graph_files import (
     File,
     MeshText,
-    Syntax,
+    ProgramSyntax,
     format_program,
     format_spmd,
     read_graph_or_mlir,
@@ -42,7 +42,7 @@ def partition(
     hardware_name: Annotated[
         str, typer.Option("--hardware", help="The profile that --optimize prices with.")
     ] = hardware.DEFAULT_PROFILE,
-    syntax: Syntax = "text",
+    syntax: ProgramSyntax = "text",
     as_json: JsonOption = False,
 ) -> None:
     """Turn an annotated graph into an SPMD program: propagate, materialize, partition.

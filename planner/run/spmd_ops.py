@@ -263,5 +263,7 @@ def answer_query(task: Participants, device: int, memory: ValueStore) -> tuple[i
             return multi_index(mesh, place, (attrs["axis"],))
         case "size":
             return (mesh.shape[attrs["axis"]],)
+        case "constant":
+            return (attrs["value"],)
         case _:
             return shard_sizes(mesh, attrs["sharding"], tuple(attrs["shape"]), device=attrs["device"])

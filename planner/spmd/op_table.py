@@ -1,12 +1,12 @@
 """The dialect's ops, a row each: group collectives, point-to-point and halo moves, queries.
 
 n is the size of the device group over `mesh_axes`. `block` sets the size of the blocks of a cut where it is not
-ceil(dim / n), or lists the n + 1 offsets of the blocks: on a shard that is itself short, the blocks of the whole tensor
-differ from those of the shard. (With 16 elements over 3x2 the last shard has 4, which the whole tensor cuts 3,1 and the
-shard by itself 2,2.) `only` lists the in-group devices on whose path the call stands; pure collectives have none,
-because every device of a group must reach them. `cast` states a shape that cannot be inferred (upstream's tensor.cast),
-and is checked when it runs. So are the sizes that an update_halo declares where the sizes of its halos are known only
-at run time.
+ceil(dim / n), or lists the n + 1 offsets of the blocks: on a shard that is itself short, the blocks of the whole
+tensor differ from those of the shard. (With 16 elements over 3x2 the last shard has 4, which the whole tensor cuts
+3,1 and the shard by itself 2,2.) `only` lists the in-group devices on whose path the call stands; pure collectives
+have none, because every device of a group must reach them. `cast` states a shape that cannot be inferred (upstream's
+tensor.cast), and is checked when it runs; `constant` is a number. So are the sizes that an update_halo declares where
+the sizes of its halos are known only at run time.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ MOVES = (
         may_be_identity=False,
     ),
 )
-LOCAL = (SpmdOpDef("cast", same_type, shapes=_ALIKE, allows_scalars=True, may_be_identity=False),)
+LOCAL = (
+    SpmdOpDef("cast", same_type, shapes=_ALIKE, allows_scalars=True, may_be_identity=False),
+    SpmdOpDef("constant", _index, {"value": check.number}, tensors=(0, 0), may_be_identity=False),
+)
 QUERIES = tuple(
     SpmdOpDef(name, infer, attrs, dynamic, (0, 0), may_be_identity=False)
     for name, infer, attrs, dynamic in (

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from planner.export.mlir.dialect import Dialect
 from planner.export.mlir.graphs import print_graph
-from planner.export.mlir.spmd import print_program, print_spmd
+from planner.export.mlir.spmd import print_program, print_spmd, print_with_device_groups
 
-__all__ = ["Dialect", "print_graph", "print_program", "print_spmd"]
+__all__ = ["Dialect", "print_graph", "print_program", "print_spmd", "print_with_device_groups"]

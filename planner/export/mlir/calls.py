@@ -30,7 +30,7 @@ from planner.spmd.op_table import MESH_SHAPE_OPS, MOVES, QUERIES, SPMD_OPS
 from planner.spmd.verify import count_dynamic_numbers
 
 SHARDPLAN_PREFIX = ("block", "only", "reducer")
-_QUERIES = frozenset(row.name for row in QUERIES)
+QUERY_NAMES = frozenset(row.name for row in QUERIES)
 _HALO = MOVES[-1].name
 
 
@@ -144,7 +144,7 @@ class _CallWriter:
         """Format the types: `T -> U`, `(T, index) -> U` where numbers may be operands, `U` where no tensor is read."""
         call, row = self.call, self.row
         result_types = ", ".join(map(tensor_type, call.types))
-        if call.op in _QUERIES or self.keeps_halos():
+        if call.op in QUERY_NAMES or self.keeps_halos():
             return result_types
         operand_types = [tensor_type(self.program.values[name].type) for name in call.operands]
         return (

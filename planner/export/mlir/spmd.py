@@ -6,9 +6,11 @@ devices where they are not the first ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from planner.export.mlir.calls import write_call
+from planner.export.mlir.device_groups import write_grouped
 from planner.export.mlir.dialect import (
     Dialect,
     SymbolRef,
@@ -45,13 +47,26 @@ def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: 
     Raises InvalidSharding for a sharding that the dialect cannot express.
     """
     mesh = next(iter(program.meshes.values()))
-    return _SpmdWriter(program, ModuleWriter(mesh, dialect, set(program.values))).text(function)
+    return _SpmdWriter(program, ModuleWriter(mesh, dialect, set(program.values)), write_call).text(function)
+
+
+def print_with_device_groups(program: SpmdProgram, function: str = "main") -> str:
+    """Return the module in the RFC's form after partition: HLO's collectives, slices at an index of the device.
+
+    Raises InvalidRequest for a call that this form does not have.
+    """
+    mesh = next(iter(program.meshes.values()))
+    # The function names its mesh, since mesh.idx does not.
+    named = replace(program, default_mesh=program.default_mesh or next(iter(program.clusters)))
+    page = ModuleWriter(mesh, Dialect.MESH, set(program.values))
+    return _SpmdWriter(named, page, write_grouped).text(function)
 
 
 @dataclass
 class _SpmdWriter:
     program: SpmdProgram
     page: ModuleWriter
+    write: Callable[[ModuleWriter, SpmdProgram, SpmdCall], None]
 
     def text(self, function: str) -> str:
         program, page = self.program, self.page
@@ -63,8 +78,10 @@ class _SpmdWriter:
                 self.local(done)
             elif done.op == "cast":
                 self.cast(done)
+            elif done.op == "constant":
+                page.write(f"{page.results(done.results)[0]} = arith.constant {done.attrs['value']} : index")
             else:
-                write_call(page, program, done)
+                self.write(page, program, done)
         kinds = [program.values[name].type for name in program.outputs]
         names = ", ".join(page.names[name] for name in program.outputs)
         page.write(f"return {names} : {', '.join(map(tensor_type, kinds))}" if names else "return")

@@ -17,8 +17,9 @@ from pathlib import Path
 from planner.errors import InvalidDocument, InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.annotation_checks import Annotations, ShardingChecker
 from planner.frontends.mlir.attributes import Symbol
-from planner.frontends.mlir.call_syntax import is_collective
+from planner.frontends.mlir.call_syntax import canonical_name, is_collective
 from planner.frontends.mlir.collectives import translate_operation
+from planner.frontends.mlir.device_groups import infer_clusters, is_grouped
 from planner.frontends.mlir.module import Function, Module, parse_module
 from planner.frontends.mlir.op_handlers import translate_statement
 from planner.frontends.mlir.operations import Operation
@@ -58,6 +59,7 @@ def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
     Raises ShardplanError with line and column, the value, the rule, what was got and what was expected.
     """
     scan, module, chosen = _parse_source(source, function)
+    module.clusters = module.clusters or infer_clusters(chosen.body or ())
     layouts = _build_checks(scan, module, chosen)
     translation = ProgramTranslation(scan, chosen, layouts, Annotations(scan), clusters=module.clusters)
     try:
@@ -70,13 +72,19 @@ def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
 
 
 def holds_collectives(source: Path | str, function: str | None = None) -> bool:
-    """Return whether `read_spmd` reads the function, not `read_mlir`. Raises ShardplanError for a syntax error."""
+    """Return whether `read_spmd` reads the function, not `read_mlir`: it has collectives, or reads queries of the mesh.
+
+    Raises ShardplanError for a syntax error.
+    """
     _, _, chosen = _parse_source(source, function)
-    return bool(_find_collectives(chosen))
+    queries = {name for operation in chosen.body or () for name in operation.results if canonical_name(operation.name)}
+    read = any(not queries.isdisjoint(operation.operands) for operation in chosen.body or ())
+    return read or bool(_find_collectives(chosen))
 
 
 def _find_collectives(chosen: Function) -> list[Operation]:
-    return [operation for operation in chosen.body or () if is_collective(operation.name)]
+    body = chosen.body or ()
+    return [operation for operation in body if is_collective(operation.name) or is_grouped(operation.name)]
 
 
 def _parse_source(source: Path | str, function: str | None) -> tuple[Scanner, Module, Function]:

@@ -10,8 +10,17 @@ from planner.errors import InvalidGraph, InvalidProgram, ShardplanError, Unsuppo
 from planner.frontends.mlir.annotation_checks import ShardingChecker
 from planner.frontends.mlir.attributes import Symbol
 from planner.frontends.mlir.call_syntax import KEYS, canonical_name
+from planner.frontends.mlir.device_groups import (
+    SLICES,
+    is_grouped,
+    is_index_arithmetic,
+    translate_arithmetic,
+    translate_grouped,
+    translate_slice,
+)
 from planner.frontends.mlir.module import Module
 from planner.frontends.mlir.op_handlers import translate_statement
+from planner.frontends.mlir.op_names import find_common_op
 from planner.frontends.mlir.operations import CALLS, SHARDS, Operation
 from planner.frontends.mlir.program_translation import NUMBERS, ProgramTranslation, value_name
 from planner.frontends.mlir.rfc_collectives import is_rfc_collective, translate_rfc_collective
@@ -23,6 +32,7 @@ from planner.ir.graph import Op, TensorType
 from planner.ir.loop_partition import LoopPartition, LoopPartitions
 from planner.ops import bind_op
 from planner.spmd import INDEX, SPMD_OPS, LocalType
+from planner.spmd.device_groups import query_values
 from planner.spmd.folding import linear_index
 from planner.spmd.op_def import DYNAMIC
 from planner.spmd.op_table import MESH_SHAPE_OPS
@@ -40,8 +50,12 @@ def translate_operation(t: ProgramTranslation, operation: Operation, module: Mod
         op = canonical_name(operation.name)
         if op is not None:
             (translate_rfc_collective if is_rfc_collective(op, operation.attrs) else _translate_call)(t, op, operation)
-        elif operation.name in HANDLERS:
-            HANDLERS[operation.name](t, operation)
+        elif is_grouped(operation.name):
+            translate_grouped(t, operation)
+        elif is_index_arithmetic(t, operation):
+            translate_arithmetic(t, operation)
+        elif find_common_op(operation.name) in HANDLERS:
+            HANDLERS[find_common_op(operation.name)](t, operation)
         else:
             callee = module.functions.get(operation.attrs["callee"].name) if operation.name in CALLS else None
             if callee is not None and "shardplan.split" in callee.attrs:
@@ -124,8 +138,9 @@ def _add_call(
     names = operation.results or tuple(f"{op}.{len(t.steps)}.{place}" for place in range(len(types)))
     results = _result_ids(operation, names)
     t.call(op, read, results, types, attrs)
-    for text, value, kind in zip(names, results, types, strict=True):
-        t.define(text, value, kind, at=operation.at)
+    known = query_values(op, dict(attrs), t.meshes[t.mesh_name(attrs.get("mesh"), operation.at)]) or [None] * len(types)
+    for text, value, kind, places in zip(names, results, types, known, strict=True):
+        t.define(text, value, kind, at=operation.at, places=places)
 
 
 def _result_ids(operation: Operation, names: Sequence[str]) -> list[str]:
@@ -232,7 +247,7 @@ def _translate_return(t: ProgramTranslation, operation: Operation) -> None:
         raise t.scan.error("number of results", at=operation.at, got=got, wanted=str(wanted), error=InvalidProgram)
     for name, kind in zip(operation.operands, t.function.result_types, strict=True):
         t.check_type(name, kind, operation.at)
-        t.outputs.append(t.find_value(name, operation.at))
+        t.outputs.append(t.find_output(name, operation.at))
 
 
 def _reject_annotation(t: ProgramTranslation, operation: Operation) -> None:
@@ -248,6 +263,7 @@ HANDLERS: Mapping[str, Callable[[ProgramTranslation, Operation], None]] = Mappin
     {
         "tensor.cast": _translate_cast,
         **_for_each(("arith.index_cast",), _translate_index_cast),
+        **_for_each(SLICES, translate_slice),
         **_for_each(("return", "func.return"), _translate_return),
         **_for_each((*SHARDS, "mesh.annotate"), _reject_annotation),
     }

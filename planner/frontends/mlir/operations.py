@@ -3,6 +3,7 @@
 d.op %a, %b {...} : T                  also `: (T, T) -> T`, `: T to T`, `: T, T`
 linalg.op {...} ins(%a : T) outs(%b : T) dimensions = [1] {...} -> T
 d.constant {...} dense<0.0> : T
+tensor.extract_slice %a[%i, 0] [4, 8] [1, 1] : T to U
 mesh.sharding @m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] : !mesh.sharding
 mesh.shard %a to %s annotate_for_users {...} : T          or `to <@m, [[0]]>`
 func.call @f(%a) : (T) -> T            return %a : T
@@ -18,7 +19,7 @@ from planner.errors import UnsupportedOp
 from planner.frontends.mlir.attributes import DenseAttribute, Symbol, parse_attribute, parse_dictionary, parse_list
 from planner.frontends.mlir.call_syntax import canonical_name, parse_call
 from planner.frontends.mlir.scanner import NAME, STRING, WORD, Scanner, unescape
-from planner.frontends.mlir.sharding_syntax import parse_sharding, parse_sharding_attribute
+from planner.frontends.mlir.sharding_syntax import parse_numbers, parse_sharding, parse_sharding_attribute
 from planner.frontends.mlir.types import MlirType, parse_type, parse_types
 
 MAX_DEPTH = 8
@@ -132,21 +133,32 @@ def _parse_custom(scan: Scanner, name: str, at: int, *, draft: _OperationDraft, 
         draft.operands, draft.attrs = call.operands, call.attrs
         draft.operand_types, draft.result_types = call.operand_types, call.result_types
     elif name.endswith(".constant"):
-        draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
-        start = scan.at
-        value = parse_attribute(scan)
-        if not isinstance(value, DenseAttribute):
-            value = DenseAttribute(value if isinstance(value, int | float) else None, "scalar")
-        draft.attrs["value"] = value
-        draft.result_types = (value.type,)
-        if value.value is None and value.type == "scalar":
-            raise scan.error("constant", at=start, wanted="a number or dense<...>")
+        _parse_constant(scan, draft)
     else:
-        draft.operands = _parse_parenthesized(scan) if scan.peek(r"\(") else _parse_values(scan)
-        scan.accept(r"fastmath\s*<[\w\s,]*>")
-        if not scan.peek(r"[{:}]") and name not in NAMES_WITHOUT_OPERANDS:
-            raise scan.error("operation outside the subset", at=at, got=name, wanted=SUBSET, error=UnsupportedOp)
-        _parse_tail(scan, draft)
+        _parse_plain(scan, name, at, draft=draft)
+
+
+def _parse_constant(scan: Scanner, draft: _OperationDraft) -> None:
+    draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
+    start = scan.at
+    value = parse_attribute(scan)
+    if not isinstance(value, DenseAttribute):
+        value = DenseAttribute(value if isinstance(value, int | float) else None, "scalar")
+    draft.attrs["value"] = value
+    draft.result_types = (value.type,)
+    if value.value is None and value.type == "scalar":
+        raise scan.error("constant", at=start, wanted="a number or dense<...>")
+
+
+def _parse_plain(scan: Scanner, name: str, at: int, *, draft: _OperationDraft) -> None:
+    """Parse operands, the lists of a slice, attributes and types."""
+    draft.operands = _parse_parenthesized(scan) if scan.peek(r"\(") else _parse_values(scan)
+    if name == "tensor.extract_slice":
+        draft.attrs |= {key: parse_numbers(scan) for key in ("offsets", "sizes", "strides")}
+    scan.accept(r"fastmath\s*<[\w\s,]*>")
+    if not scan.peek(r"[{:}]") and name not in NAMES_WITHOUT_OPERANDS:
+        raise scan.error("operation outside the subset", at=at, got=name, wanted=SUBSET, error=UnsupportedOp)
+    _parse_tail(scan, draft)
 
 
 def _parse_generic(scan: Scanner, draft: _OperationDraft, depth: int) -> None:

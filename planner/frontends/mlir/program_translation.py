@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.errors import InvalidGraph, InvalidMesh, ShardplanError
 from planner.frontends.mlir.annotation_checks import NamedValue, ShardingChecker
 from planner.frontends.mlir.module import Argument
@@ -42,12 +45,16 @@ NUMBERS = ("index", "i64", "i32")
 
 @dataclass
 class ProgramTranslation(MlirTranslation):
-    """The program of one function while it grows; `local` maps its values to their local types."""
+    """The program of one function while it grows; `local` maps its values to their local types.
+
+    `folded` are indices that arithmetic reads; what follows from them holds no value of the program.
+    """
 
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     arguments: list[tuple[str, LocalValue]] = field(default_factory=list)
     steps: list[SpmdInstruction] = field(default_factory=list)
     local: dict[str, LocalType] = field(default_factory=dict)
+    folded: set[str] = field(default_factory=set)
 
     @property
     def meshes(self) -> dict[str, Mesh]:
@@ -108,10 +115,12 @@ class ProgramTranslation(MlirTranslation):
         super()._define(name, value, kind, at=at)
         self.local[value] = LocalType.of(kind.type)
 
-    def define(self, text: str, value: str, kind: LocalType, *, at: int) -> None:
-        """Bind a result of a call to its name in the text."""
+    def define(
+        self, text: str, value: str, kind: LocalType, *, at: int, places: NDArray[np.int64] | None = None
+    ) -> None:
+        """Bind a result of a call to its name in the text; `places` as in ScalarValue."""
         if kind == INDEX:
-            self.bind(text, ScalarValue(None, value), at)
+            self.bind(text, ScalarValue(None, value, places), at)
             self.local[value] = INDEX
         else:
             self._define(text, value, MlirTensorType(kind.tensor), at=at)
@@ -124,6 +133,17 @@ class ProgramTranslation(MlirTranslation):
         if isinstance(bound, ScalarValue) and bound.name:
             return bound.name
         raise self.scan.error("not a value of the program", at=at, got=f"%{name}", wanted="one", error=InvalidGraph)
+
+    def find_output(self, name: str, at: int) -> str:
+        """Return the value of a returned name. A constant number becomes a value of the program."""
+        bound = self.lookup(name, at)
+        if not isinstance(bound, ScalarValue) or not isinstance(bound.value, int):
+            return self.find_value(name, at)
+        if name not in self.local:
+            attrs = {**self.mesh_attribute(self.mesh_name(None, at)), "value": bound.value}
+            self.call("constant", [], [name], [INDEX], attrs)
+            self.local[name] = INDEX
+        return name
 
     def add(
         self,
@@ -178,11 +198,12 @@ class ProgramTranslation(MlirTranslation):
         return checked, infer_results(draft, checked)
 
     def program(self) -> SpmdProgram:
-        """Return the program, without unread tensors that were only written to. Raises InvalidProgram."""
+        """Return the program, without tensors that were only written to and indices that were folded, where nothing
+        else reads them. Raises InvalidProgram.
+        """
         needed = {name for step in self.steps for name in step.operands} | set(self.outputs)
-        kept = tuple(
-            step for step in self.steps if not self.init_tensors.issuperset(step.results) or needed & set(step.results)
-        )
+        unneeded = self.init_tensors | self.folded
+        kept = tuple(step for step in self.steps if not unneeded.issuperset(step.results) or needed & set(step.results))
         default = self.shardings.default
         try:
             return SpmdProgram(self.clusters, tuple(self.arguments), kept, tuple(self.outputs), default)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.errors import InvalidGraph, ShardplanError
 from planner.frontends.mlir.annotation_checks import Annotations, NamedValue, ShardingChecker
 from planner.frontends.mlir.module import Argument, Function
@@ -25,10 +28,14 @@ from planner.ops import bind_op
 
 @dataclass(frozen=True, slots=True)
 class ScalarValue:
-    """A number that is no tensor; its value is None if only known at run time, under `name` in the program."""
+    """A number that is no tensor; its value is None if only known at run time, under `name` in the program.
+
+    `places` are its values on the devices of the mesh, where they follow from the mesh.
+    """
 
     value: int | float | None
     name: str = ""
+    places: NDArray[np.int64] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from planner.rewrite.optimize_spmd.program_view import (
     has_default_blocks,
     mesh_axes,
 )
-from planner.spmd import SpmdCall, SpmdInstruction
+from planner.spmd import INDEX, SpmdCall, SpmdInstruction
 from planner.spmd.collectives import DIM_NAMES
 from planner.spmd.folding import is_identity, is_pure
 
@@ -24,9 +24,13 @@ FOLDED = {kind.value: COLLECTIVES[kind] for kind in DIM_NAMES if len(COLLECTIVES
 
 
 def fold_collectives(view: ProgramView, done: SpmdInstruction) -> Replacement | None:
-    """Fold a collective over no axes into its operand, and two of one kind in a row into one."""
+    """Fold a query of known sizes into numbers, a collective over no axes into its operand, and two of one kind in a
+    row into one.
+    """
     if not isinstance(done, SpmdCall):
         return None
+    if done.op in ("mesh_shape", "size"):
+        return _fold_sizes(view, done)
     if done.operands and is_identity(done, view.type(done.operands[0])):
         return Replacement((), {done.results[0]: done.operands[0]})
     first = view.find_call(done.operands[0], done.op, like=done) if done.op in FOLDED else None
@@ -37,6 +41,29 @@ def fold_collectives(view: ProgramView, done: SpmdInstruction) -> Replacement | 
         return None
     attrs = {**done.attrs, "mesh_axes": axes}
     return Replacement((replace(done, operands=first.operands, attrs=attrs),))
+
+
+def _fold_sizes(view: ProgramView, done: SpmdCall) -> Replacement | None:
+    """Return numbers for the sizes of a query that are known, and a query of the others."""
+    attrs: dict[str, Any] = dict(done.attrs)
+    mesh = view.program.meshes[view.program.mesh_name(done)]
+    listed = (attrs["axis"],) if done.op == "size" else tuple(attrs.get("axes") or range(len(mesh.axes)))
+    sizes = [mesh.axes[axis].size for axis in listed]
+    if all(size is None for size in sizes):
+        return None
+    on = {"mesh": view.program.mesh_name(done)}
+    rows = list(zip(done.results, listed, sizes, strict=True))
+    constants = [
+        SpmdCall("constant", (), (name,), (INDEX,), {**on, "value": size}) for name, _, size in rows if size is not None
+    ]
+    left = [(name, axis) for name, axis, size in rows if size is None]
+    query = replace(
+        done,
+        results=tuple(name for name, _ in left),
+        types=(INDEX,) * len(left),
+        attrs={**attrs, "axes": tuple(axis for _, axis in left)},
+    )
+    return Replacement((*constants, query) if left else tuple(constants))
 
 
 def _can_follow(view: ProgramView, first: SpmdCall, second: SpmdCall) -> bool:
