@@ -80,6 +80,15 @@ class PlanOptions(SolverOptions):
         Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of the graph's batch."),
     ] = DEFAULTS.global_batch
     layout: Layout = DEFAULTS.layout
+    overlap: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            description="The share of what running collectives beside ops gains that counts in the step; else that of "
+            "the hardware profile. 0: the sum of all instructions.",
+        ),
+    ] = DEFAULTS.overlap
 
     def to_request(self) -> Request:
         return Request(**self.model_dump())

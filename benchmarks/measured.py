@@ -42,6 +42,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "op_times": ("planner/choose/hardware",),
+    "overlap": ("planner/choose/hardware",),
     "plan_accounting": (*PLANNING, "planner/run"),
     "predicted_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases"),
     "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases/steps"),

@@ -51,6 +51,8 @@ def plan(
     request = request or Request()
     check_sizes(graph)
     step = _build_step(graph, mesh, request)
+    if request.overlap is not None:
+        hardware = replace(hardware, overlap=request.overlap)
     found = _plan_step(
         step, CostModel(mesh, hardware), request, on_progress=on_progress, known=known, deadline=deadline
     )

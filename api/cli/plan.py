@@ -78,10 +78,14 @@ def _print_plan(document: dict[str, Any], as_json: bool) -> None:
         render_plan(console(), document)
         return
     solver, verdict = document["solver"], document["verdict"]
+    overlap = document["cost"].get("overlap", {})
     print_json(
         {
             "id": document["id"],
             **{key: solver[key] for key in ("status", "objective_s", "bound_s", "gap")},
+            "step_s": overlap.get("step_s"),
+            "step_bound_s": overlap.get("bound_s"),
+            "overlap": document["hardware"].get("overlap", 0.0),
             **{key: document["cost"].get(key) for key in ("mfu", "collective_bytes")},
             "peak_memory_bytes": document["memory"].get("peak_bytes"),
             "verdict": verdict and verdict["verdict"],

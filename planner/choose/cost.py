@@ -11,7 +11,7 @@
                 slowest link of its mesh axes
 
 Times are those of the device with the largest shard (the first one). Over several axes a collective runs flat, as one
-group, or hierarchically, axis by axis, whichever is faster. Overlap is not counted.
+group, or hierarchically, axis by axis, whichever is faster. What overlap changes is counted in `planner.judge.overlap`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PICO = 1e-12
 MAX_PERMUTED_AXES = 4
 """Axes of a collective that are tried in every order; of more, only the mesh's order and its reverse."""
 Integers = NDArray[np.int64]
-VERSION = 7
+VERSION = 8
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,16 @@ from pydantic import Field
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
+from planner.choose.hardware.interference import MAX_SHARE, Interference
 from planner.documents.strict_model import Dtype, Id, Name, Size, StrictModel, Version2
 
 Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
 Flops = Annotated[float, Field(ge=1e8, le=1e18, description="flop/s")]
 Rate = Annotated[float, Field(ge=1e5, le=1e15, description="B/s")]
 Share = Annotated[float, Field(gt=0, le=1)]
+WorkKind = Literal["compute", "collective", "to_device", "from_device"]
+Longer = Annotated[float, Field(ge=0, le=MAX_SHARE)]
+InterferenceByLink = Annotated[dict[Id, dict[WorkKind, dict[WorkKind, Longer]]], Field(max_length=64)]
 Point = Annotated[list[Annotated[float, Field(gt=0, le=1e20)]], Field(min_length=2, max_length=2)]
 Points = Annotated[list[Point], Field(min_length=1, max_length=256, fail_fast=True)]
 
@@ -67,7 +71,9 @@ class ProfileDocument(StrictModel):
 
     `curves`: measured times of ops by name, or `name.dtype`, instead of the roofline. `efficiency`: points [FLOPs,
     share of peak] of classes of ops, instead of `compute_efficiency`. `overlap`: the share of the possible gain from
-    running collectives during ops that counts. `power_w`: rated power of a device. `sources`: the origin of a number.
+    running collectives during ops that counts. `interference`: by link and kind of work (compute, collective,
+    to_device, from_device), the share by which each other kind that runs at the same time makes it take longer.
+    `power_w`: rated power of a device. `sources`: the origin of a number.
     """
 
     format: Literal["shardplan.hardware"]
@@ -86,17 +92,19 @@ class ProfileDocument(StrictModel):
     curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
     efficiency: dict[Literal["product", "attention", "attention_backward"], Points] = Field(default={})
     overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
+    interference: InterferenceByLink = Field(default={})
     sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
 
 
 def dump_network(hardware: Hardware) -> dict[str, Any]:
-    """Return links, tiers, curves, efficiency and overlap of a profile."""
+    """Return links, tiers, curves, efficiency, overlap and interference of a profile."""
     return {
         "links": {name: asdict(link) for name, link in hardware.links.items()},
         "tiers": [asdict(tier) for tier in hardware.tiers],
         **({"curves": dump_curves(hardware.curves)} if hardware.curves else {}),
         **({"efficiency": dump_efficiency(hardware.efficiency)} if hardware.efficiency else {}),
         **({"overlap": hardware.overlap} if hardware.overlap else {}),
+        **({"interference": dump_interference(hardware.interference)} if hardware.interference else {}),
     }
 
 
@@ -110,6 +118,11 @@ def dump_efficiency(efficiency: Mapping[str, Efficiency]) -> dict[str, list[list
     return {
         key: [list(point) for point in zip(curve.flops, curve.share, strict=True)] for key, curve in efficiency.items()
     }
+
+
+def dump_interference(interference: Mapping[str, Interference]) -> dict[str, Any]:
+    """Return the shares of every link."""
+    return {link: {kind: dict(own) for kind, own in each.shares.items()} for link, each in interference.items()}
 
 
 def _dump_points(curve: Curve | None) -> list[list[float]] | None:

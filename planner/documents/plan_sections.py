@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.documents.hardware_profile import CurvesDocument, LinkDocument, Points, TierDocument
+from planner.documents.hardware_profile import CurvesDocument, InterferenceByLink, LinkDocument, Points, TierDocument
 from planner.documents.strict_model import Id, Name, Size, StrictModel
 from planner.judge.standard_layouts import LayoutName
 
@@ -29,6 +29,7 @@ class HardwareDocument(StrictModel):
     curves: dict[Id, CurvesDocument] = Field(default={})
     efficiency: dict[Name, Points] = Field(default={})
     overlap: float = 0.0
+    interference: InterferenceByLink = Field(default={})
 
 
 class RequestDocument(StrictModel):
@@ -44,6 +45,7 @@ class RequestDocument(StrictModel):
     microbatches: Size = 1
     global_batch: Size | None = None
     layout: LayoutName | None = None
+    overlap: float | None = None
 
 
 class FoldingDocument(StrictModel):
@@ -111,11 +113,13 @@ class CollectivesDocument(StrictModel):
 class OverlapDocument(StrictModel):
     """The step with collectives running during ops.
 
-    `step_s` counts the hardware's share of overlap; `lower_bound_s`, the longer of compute and communication, holds for
-    any schedule; `scheduled_s` and `peak_bytes` are those of a schedule that fits the limit.
+    `step_s` counts the hardware's share of overlap, and no plan of the request takes less than `bound_s`;
+    `lower_bound_s`, the longest of compute and the collectives of each link, holds for any schedule of this plan;
+    `scheduled_s` and `peak_bytes` are those of a schedule that fits the limit.
     """
 
     step_s: float
+    bound_s: float | None = None
     lower_bound_s: float
     scheduled_s: float
     peak_bytes: Size

@@ -29,9 +29,11 @@ from planner.ir.program import Reshard
 from planner.ir.rematerialization import find_clone_positions
 from planner.judge.analysis import Analysis, Integers
 from planner.judge.mfu import model_flops, utilisation
-from planner.judge.overlap import schedule_overlap
+from planner.judge.overlap import bound_overlapped_s, schedule_overlap
+from planner.judge.roofline_bounds import min_step_s
 from planner.planning.overlap_pricing import apply_overlap
 from planner.planning.plan_types import Plan, Request
+from planner.planning.step_graph import build_step
 from planner.run.first_difference import Difference
 from planner.run.validate import Verdict
 
@@ -51,9 +53,7 @@ def dump_plan(plan: Plan) -> dict[str, Any]:
         "options": _dump_options(plan),
         "recomputed": find_clone_positions(plan.analysis.program.graph) if plan.analysis else {},
         "program": dump_program(plan.analysis.program) if plan.analysis else [],
-        "cost": _dump_cost(plan.analysis, plan.limit_bytes) | _utilisation(plan, plan.analysis)
-        if plan.analysis
-        else {},
+        "cost": _dump_cost(plan, plan.analysis) | _utilisation(plan, plan.analysis) if plan.analysis else {},
         "memory": _dump_memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
         "verdict": dump_verdict(plan.verdict) if plan.verdict else None,
@@ -145,7 +145,8 @@ def _dump_options(plan: Plan) -> dict[str, Any]:
     return {op: [[names[axis] for axis in axes] for axes in option] for op, option in chosen.items()}
 
 
-def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
+def _dump_cost(plan: Plan, analysis: Analysis) -> dict[str, Any]:
+    limit_bytes = plan.limit_bytes
     return {
         "step_s": analysis.step_ps * PICO,
         "compute_s": analysis.compute_ps * PICO,
@@ -153,12 +154,21 @@ def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
         "recompute_s": analysis.recompute_ps * PICO,
         "microbatches": analysis.program.graph.microbatches,
         "update_s": analysis.update_ps * PICO,
-        "overlap": dump_overlap(analysis, limit_bytes),
+        "overlap": dump_overlap(analysis, limit_bytes) | {"bound_s": _bound_overlapped_s(plan, analysis)},
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
         "top_collectives": _dump_top_collectives(analysis),
     }
+
+
+def _bound_overlapped_s(plan: Plan, analysis: Analysis) -> float:
+    """Return a lower bound on the step with overlap of any plan of the request."""
+    step = build_step(
+        plan.graph, plan.model.mesh, microbatches=plan.request.microbatches, global_batch=plan.request.global_batch
+    )
+    least_compute_s = min_step_s(step, plan.model.hardware, plan.model.mesh.devices)
+    return bound_overlapped_s(plan.model, plan.certificate.bound_s, least_compute_s)
 
 
 def _utilisation(plan: Plan, analysis: Analysis) -> dict[str, float]:

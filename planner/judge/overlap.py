@@ -1,16 +1,31 @@
 """Compute what a step gains when collectives overlap with computation.
 
 A schedule (`planner.judge.overlap_schedule`) is simulated for each prefetch distance of LOOKAHEADS, and the shortest
-one that fits the memory limit is used; where none fits, instructions run one after the other. Its length lies between
-max(compute, communication), a lower bound for any order, and their sum, the step without overlap. Collectives with the
-same outermost link do not overlap each other.
+one that fits the memory limit is used; where none fits, or none gains, instructions run one after the other. Its length
+lies between that of the busiest stream, a lower bound for any order, and the sum of all, the step without overlap.
+Collectives with the same outermost link do not overlap each other. Ops and the collectives of each link slow each other
+down as the profile's interference says (`planner.choose.hardware.interference`); links do not slow each other down.
+
+While ops and collectives run, they do at most
+
+    1 / (slow-down of ops) + sum over links of 1 / (slow-down of its collectives)
+
+seconds of work a second. With W the most of this over all sets of links of the mesh (`most_work_per_second`), no plan
+whose instructions take S seconds in all has a schedule shorter than S / W. So where no plan's sum is below B, none has
+a schedule below B / W (`bound_overlapped_s`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
 
 from planner.choose.cost import CostModel
+from planner.choose.hardware import Hardware, interference
+from planner.choose.hardware.interference import NO_INTERFERENCE
 from planner.ir.program import Instruction, Program, Reshard
 from planner.judge.analysis import Analysis
 from planner.judge.overlap_schedule import COMPUTE, Schedule, Stream, distinct_sizes, simulate_schedule
@@ -21,11 +36,15 @@ LOOKAHEADS = (64, 16, 4, 0)
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Times of a step in ps; `schedule` is None where nothing overlaps."""
+    """Times of a step in ps, of ops and of the collectives of each link; `schedule` is None where nothing overlaps."""
 
     compute_ps: int
-    communication_ps: int
+    link_ps: tuple[int, ...]
     schedule: Schedule | None
+
+    @property
+    def communication_ps(self) -> int:
+        return sum(self.link_ps)
 
     @property
     def serial_ps(self) -> int:
@@ -33,7 +52,7 @@ class Overlap:
 
     @property
     def floor_ps(self) -> int:
-        return max(self.compute_ps, self.communication_ps)
+        return max(self.compute_ps, *self.link_ps, 0)
 
     @property
     def scheduled_ps(self) -> int:
@@ -48,16 +67,50 @@ def schedule_overlap(analysis: Analysis, limit_bytes: int) -> Overlap:
     """Find the shortest schedule of a program whose peak is within the memory limit."""
     program, times = analysis.program, analysis.times_ps
     listed = assign_streams(program, analysis.model)
-    communication = sum(time for time, stream in zip(times, listed, strict=True) if stream != COMPUTE)
+    busy: dict[Stream, int] = defaultdict(int)
+    for time, stream in zip(times, listed, strict=True):
+        busy[stream] += time
+    links = tuple(time for stream, time in busy.items() if stream != COMPUTE)
     sizes = distinct_sizes(analysis.accounting)
+    slowdown = partial(slowdown_of, analysis.model.hardware)
     schedules = (
-        [simulate_schedule(program, times, listed, ahead=ahead, sizes=sizes) for ahead in LOOKAHEADS]
-        if communication
+        [simulate_schedule(program, times, listed, ahead=ahead, sizes=sizes, slowdown=slowdown) for ahead in LOOKAHEADS]
+        if sum(links)
         else []
     )
-    fitting = [each for each in schedules if each.peak_bytes <= limit_bytes]
+    fitting = [each for each in schedules if each.peak_bytes <= limit_bytes and each.length_ps <= sum(times)]
     best = min(fitting, key=lambda each: (each.length_ps, each.peak_bytes), default=None)
-    return Overlap(sum(times) - communication, communication, best)
+    return Overlap(busy[COMPUTE], links, best)
+
+
+def slowdown_of(hardware: Hardware, stream: Stream, running: Collection[Stream]) -> float:
+    """Return how many times as long an instruction of a stream takes while instructions of all these streams run."""
+    if not hardware.interference:
+        return 1.0
+    if stream == COMPUTE:
+        links = (hardware.interference.get(str(link), NO_INTERFERENCE) for link in running if link != COMPUTE)
+        return 1.0 + sum(each.share(interference.COMPUTE, interference.COLLECTIVE) for each in links)
+    own = hardware.interference.get(str(stream), NO_INTERFERENCE)
+    return 1.0 + (own.share(interference.COLLECTIVE, interference.COMPUTE) if COMPUTE in running else 0.0)
+
+
+def most_work_per_second(model: CostModel) -> float:
+    """Return the most seconds of instructions that a device gets done in a second, whatever runs at the same time."""
+    links = {name for name, link in model.hardware.links.items() if link in model.links}
+    streams = (COMPUTE, *sorted(links))
+    together = (some for count in range(1, len(streams) + 1) for some in combinations(streams, count))
+    return max(sum(1 / slowdown_of(model.hardware, each, some) for each in some) for some in together)
+
+
+def bound_overlapped_s(model: CostModel, bound_s: float, least_compute_s: float) -> float:
+    """Return a lower bound on the step of any plan with the profile's overlap.
+
+    bound_s          of the sum of its instructions
+    least_compute_s  of its ops alone
+    """
+    share, serial_s = model.hardware.overlap, max(bound_s, least_compute_s)
+    scheduled_s = max(serial_s / most_work_per_second(model), least_compute_s)
+    return (1 - share) * serial_s + share * scheduled_s
 
 
 def assign_streams(program: Program, model: CostModel) -> list[Stream]:

@@ -8,9 +8,10 @@ is issued
     `ahead` ops early, else           a parameter is gathered ahead of its use; with 0, after all earlier ops.
 
 Among the instructions that wait for a stream, the first of the program goes first. The first unfinished instruction can
-always run, so no schedule is longer than the sum of all times, and none is shorter than the busiest stream. A value is
+always run, so no schedule is longer than the sum of all times where nothing slows down, and none is shorter than the
+busiest stream. A value is
 held from the start of its producer to the end of its last reader; the peak is counted on all devices, at each event.
-The simulation does not model that computing and sending slow each other down on a device.
+Instructions that run at the same time slow each other down as `slowdown` says (`planner.judge.overlap`).
 
 Of a step of several micro-batches one is simulated, and the update begins when it has ended: all micro-batches take as
 long, one after the other.
@@ -21,8 +22,9 @@ The running time is O(n log n), plus O(n * devices) for the peak.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +35,7 @@ from planner.ir.program import Program, Reshard, is_accumulation
 
 Stream = Hashable
 Sizes = Mapping[str, NDArray[np.int64]]
+Slowdown = Callable[[Stream, Collection[Stream]], float]
 COMPUTE: Stream = "compute"
 
 
@@ -50,13 +53,21 @@ class Schedule:
 
 
 def simulate_schedule(
-    program: Program, times_ps: Sequence[int], streams: Sequence[Stream], *, ahead: int, sizes: Sizes | None = None
+    program: Program,
+    times_ps: Sequence[int],
+    streams: Sequence[Stream],
+    *,
+    ahead: int,
+    sizes: Sizes | None = None,
+    slowdown: Slowdown = lambda _stream, _running: 1.0,
 ) -> Schedule:
     """Simulate a program whose instructions take `times_ps` on `streams`.
 
-    `sizes` are those of `distinct_sizes`, to share them between simulations.
+    sizes     those of `distinct_sizes`, to share them between simulations
+    slowdown  (stream, streams that run) -> how many times as long an instruction of the stream takes
     """
-    return _Simulation(program, times_ps, streams, ahead, sizes or distinct_sizes(Accounting(program))).finish()
+    sizes = sizes or distinct_sizes(Accounting(program))
+    return _Simulation(program, times_ps, streams, ahead, sizes, slowdown).finish()
 
 
 def distinct_sizes(account: Accounting) -> Sizes:
@@ -72,7 +83,7 @@ class _Simulation:
 
     needs    conditions that an instruction still waits for: operands, and being issued
     waiting  by stream, a heap of the instructions that can start
-    running  a heap of (end, instruction)
+    running  by stream, the instruction that runs and the ps of its work that are left
     left     by value, readers that have not ended
     issues   by number of ended ops, the collectives that are issued then
     """
@@ -82,9 +93,9 @@ class _Simulation:
     streams: Sequence[Stream]
     ahead: int
     sizes: Sizes
+    slowdown: Slowdown
     now: int = 0
-    busy: set[Stream] = field(default_factory=set)
-    running: list[tuple[int, int]] = field(default_factory=list)
+    running: dict[Stream, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         listed = self.program.instructions
@@ -137,12 +148,25 @@ class _Simulation:
 
     def finish(self) -> Schedule:
         while self._start() or self.running:
-            self.now = self.running[0][0]
-            while self.running and self.running[0][0] == self.now:
-                self._end(heapq.heappop(self.running)[1])
+            for place in self._advance():
+                self._end(place)
         loop, others = max(self.ends[: self.program.loop_end], default=0), self.program.graph.microbatches - 1
         starts, ends = (tuple(time + others * min(time, loop) for time in each) for each in (self.starts, self.ends))
         return Schedule(starts, ends, self.peak)
+
+    def _advance(self) -> list[int]:
+        """Let time pass until an instruction ends. Return all that end then, which no longer run."""
+        slower = {stream: self.slowdown(stream, self.running) for stream in self.running}
+        needed = {stream: math.ceil(left * slower[stream]) for stream, (_, left) in self.running.items()}
+        passed = min(needed.values())
+        ended = sorted(self.running[stream][0] for stream in needed if needed[stream] == passed)
+        self.running = {
+            stream: (place, left - passed / slower[stream])
+            for stream, (place, left) in self.running.items()
+            if needed[stream] > passed
+        }
+        self.now += passed
+        return ended
 
     def _mark_ready(self, place: int) -> None:
         heapq.heappush(self.waiting[self.streams[place]], place)
@@ -156,7 +180,7 @@ class _Simulation:
 
     def _next(self, stream: Stream) -> int | None:
         waiting = self.waiting[stream]
-        if stream in self.busy or not waiting:
+        if stream in self.running or not waiting:
             return None
         # Ops run in program order even where a later one is ready first, as on one stream of a GPU.
         in_turn = stream != COMPUTE or waiting[0] == self.computes[self.begun]
@@ -165,9 +189,8 @@ class _Simulation:
     def _begin(self, stream: Stream) -> None:
         place = heapq.heappop(self.waiting[stream])
         self.begun += stream == COMPUTE
-        self.busy.add(stream)
         self.starts[place] = self.now
-        heapq.heappush(self.running, (self.now + self.times[place], place))
+        self.running[stream] = place, self.times[place]
         # Memory is taken at the start, before the operands are freed at the end: while it runs both are held.
         made = (name for name in self.program.instructions[place].results if name not in self.sums)
         self.held = self.held + sum(self.sizes[name] for name in made)
@@ -176,7 +199,6 @@ class _Simulation:
     def _end(self, place: int) -> None:
         done = self.program.instructions[place]
         self.ends[place] = self.now
-        self.busy.discard(self.streams[place])
         for name in done.results:
             for reader in self.readers[name]:
                 self._operand_ready(reader)

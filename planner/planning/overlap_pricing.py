@@ -5,9 +5,9 @@ takes
 
     serial - o (serial - scheduled)
 
-(`planner.judge.overlap`; o = 1: collectives do not slow down ops). The first plan is the fastest without overlap. Then
-the time of each link is multiplied by 1 - o (1 - exposed), with `exposed` the share of its time that the first plan's
-schedule does not hide, and the problem is solved again. The plan is the one with the shortest step among both results
+(`planner.judge.overlap`). The first plan is the fastest without overlap. Then the time of each link is multiplied by
+1 - o (1 - exposed), with `exposed` the share of its time that the first plan's schedule does not hide, or pays for by
+slower ops, and the problem is solved again. The plan is the one with the shortest step among both results
 and the named layouts that fit. The proven bound remains one on the serial sum.
 """
 
@@ -24,7 +24,7 @@ from planner.choose.hardware import Hardware
 from planner.choose.hardware.network import Link
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.overlap import Overlap, assign_streams, schedule_overlap
+from planner.judge.overlap import Overlap, assign_streams, schedule_overlap, slowdown_of
 from planner.judge.overlap_schedule import COMPUTE
 from planner.judge.program_choice import encode_choice
 from planner.planning import folded_solve
@@ -104,7 +104,7 @@ def _solve_exposed(
 
 
 def exposed_shares(analysis: Analysis, overlap: Overlap) -> dict[str, float]:
-    """Return by link the share of the time of its collectives during which no op runs."""
+    """Return by link the share of the time of its collectives that the step pays: exposed, or in slower ops."""
     listed = assign_streams(analysis.program, analysis.model)
     if overlap.schedule is None:
         return {}
@@ -116,9 +116,11 @@ def exposed_shares(analysis: Analysis, overlap: Overlap) -> dict[str, float]:
     shares = {}
     for link in dict.fromkeys(stream for stream in listed if stream != COMPUTE):
         own = np.array([stream == link for stream in listed], bool)
-        total = int((ends[own] - starts[own]).sum())
+        alone = sum(time for time, stream in zip(analysis.times_ps, listed, strict=True) if stream == link)
         hidden = float((np.interp(ends[own], edges, busy) - np.interp(starts[own], edges, busy)).sum())
-        shares[str(link)] = 1 - hidden / total if total else 1.0
+        lost = 1 - 1 / slowdown_of(analysis.model.hardware, COMPUTE, [COMPUTE, link])
+        paid = int((ends[own] - starts[own]).sum()) - hidden * (1 - lost)
+        shares[str(link)] = min(1.0, paid / alone) if alone else 1.0
     return shares
 
 

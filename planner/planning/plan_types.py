@@ -35,6 +35,7 @@ class Request:
     microbatches        how often forward and backward passes run before the update (`planner.rewrite.accumulate`)
     global_batch        sequences of a step, which say how many micro-batches of the graph's own batch there are
     layout              a standard layout that the plan keeps to (`planner.judge.standard_layouts`); None: any
+    overlap             share of what overlapping collectives with ops gains that counts; None: that of the hardware
     """
 
     memory_limit_bytes: int | None = None
@@ -47,6 +48,7 @@ class Request:
     microbatches: int = 1
     global_batch: int | None = None
     layout: LayoutName | None = None
+    overlap: float | None = None
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -60,6 +62,8 @@ class Request:
             raise InvalidRequest("micro-batches", got=got, wanted="one of the two")
         if not 1 <= self.microbatches <= MAX_MICROBATCHES:
             raise InvalidRequest("micro-batches", got=self.microbatches, wanted=f"1 to {MAX_MICROBATCHES}")
+        if self.overlap is not None and not 0 <= self.overlap <= 1:
+            raise InvalidRequest("overlap", got=self.overlap, wanted="0 to 1")
         for name, known in (("objective", ObjectiveName), ("recompute", RecomputeMode), ("layout", LayoutName)):
             value = getattr(self, name)
             if value not in get_args(known) and (name, value) != ("layout", None):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
+from planner.choose.hardware.interference import Interference
 from planner.ir.accounting import count_value_bytes
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.overlap import Overlap, assign_streams, is_communication, schedule_overlap
+from planner.judge.overlap import Overlap, assign_streams, is_communication, most_work_per_second, schedule_overlap
 from planner.judge.overlap_schedule import COMPUTE, Schedule, Stream, simulate_schedule
 from tests.testing.programs import Lines, mlp_2d
 from tests.testing.random_programs import random_program
@@ -62,6 +65,48 @@ WORKED = [
 ]
 
 
+# Shares by which ops and collectives take longer while the others run, times of op, gather and the op after, length.
+SLOWED = [
+    ((0.0, 0.0), (5, 7, 3), 10),
+    ((1.0, 0.0), (8, 4, 3), 13),  # in 4 ps the op does 2 of its 8: 4 + 6 + 3
+    ((1.0, 1.0), (4, 4, 3), 11),  # each at half speed
+    ((0.25, 0.5), (8, 6, 3), 13),  # in 9 ps 7.2 of the 8 are done, and the gather: 9 + 0.8 + 3, in whole ps
+]
+
+
+@pytest.mark.parametrize(("shares", "times", "length"), SLOWED)
+def test_what_runs_at_the_same_time_slows_down(
+    shares: tuple[float, float], times: tuple[int, ...], length: int
+) -> None:
+    own = {COMPUTE: shares[0], "link": shares[1]}
+    program = apart()
+    made = simulate_schedule(
+        program,
+        times,
+        two_streams(program),
+        ahead=FAR,
+        slowdown=lambda stream, running: 1 + own[str(stream)] * (len(running) > 1),
+    )
+    assert made.length_ps == length
+
+
+def test_no_schedule_is_shorter_than_its_work_at_the_highest_rate_and_none_counts_that_is_longer_than_the_sum() -> None:
+    h100 = load_profile("h100-sxm")
+    for seed in seeds(40):
+        program = random_program(seed)
+        draw = random.Random(seed)
+        shares = [
+            Interference({"compute": {"collective": draw.random()}, "collective": {"compute": 3 * draw.random()}})
+        ]
+        slowed = replace(h100, overlap=1.0, interference={"nvlink": shares[0]})
+        found = Analysis(program, CostModel(program.mesh, slowed))
+        overlap = schedule_overlap(found, 1 << 60)
+        assert overlap.floor_ps <= overlap.scheduled_ps <= overlap.serial_ps
+        assert overlap.serial_ps / most_work_per_second(found.model) <= overlap.scheduled_ps + 1
+        free = schedule_overlap(Analysis(program, CostModel(program.mesh, replace(slowed, interference={}))), 1 << 60)
+        assert free.floor_ps <= free.scheduled_ps
+
+
 def two_streams(program: Program) -> list[Stream]:
     return ["link" if is_communication(done) else COMPUTE for done in program.instructions]
 
@@ -93,7 +138,7 @@ def test_every_schedule_lies_between_its_bounds_and_keeps_dependences(ahead: int
         found = analysis(random_program(seed))
         program, times = found.program, found.times_ps
         made = simulate_schedule(program, times, assign_streams(program, found.model), ahead=ahead)
-        busiest = Overlap(found.compute_ps, found.step_ps - found.compute_ps, None)
+        busiest = Overlap(found.compute_ps, (found.step_ps - found.compute_ps,), None)
         ended = {name: made.ends[k] for k, done in enumerate(program.instructions) for name in done.results}
         assert made.length_ps <= found.step_ps == busiest.serial_ps
         for place, done in enumerate(program.instructions):

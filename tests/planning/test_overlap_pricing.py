@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from planner import pipeline
-from planner.choose.cost import CostModel
+from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import Hardware, load_profile
 from planner.documents.graphs import load_graph
-from planner.documents.plans import dump_plan
+from planner.documents.hardware import load_planned_hardware
+from planner.documents.plans import dump_plan, parse_plan
 from planner.documents.schemas import GraphDocument
-from planner.errors import InvalidHardware
+from planner.errors import InvalidHardware, InvalidRequest
 from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import Graph, TensorType
 from planner.ir.mesh import Mesh
@@ -100,6 +101,35 @@ def test_a_plan_has_its_step_with_and_without_overlap() -> None:
         assert told["lower_bound_s"] <= told["scheduled_s"] <= told["step_s"] <= cost["step_s"]
         wanted = cost["step_s"] - share * (cost["step_s"] - told["scheduled_s"])
         assert told["step_s"] == pytest.approx(wanted, abs=2e-12)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_no_plan_has_a_shorter_step_with_overlap_than_is_proven(share: float) -> None:
+    plan = planned(share)
+    told = dump_plan(plan)["cost"]["overlap"]
+    assert 0 < told["bound_s"] <= told["step_s"]
+    other = planned(0.0).analysis
+    assert other is not None
+    beside = Analysis(other.program, plan.model)
+    assert told["bound_s"] <= overlapped_step_ps(beside, plan.limit_bytes) * PICO
+
+
+def test_a_request_for_overlap_comes_before_the_profile() -> None:
+    measured = load_profile("a100-sxm")
+    assert measured.overlap == 1.0
+    by_profile, serial, half = (
+        pipeline.plan(busy_then_product(), MESH, measured, request=Request(deterministic=True, overlap=share))
+        for share in (None, 0.0, 0.5)
+    )
+    assert [each.model.hardware.overlap for each in (by_profile, serial, half)] == [1.0, 0.0, 0.5]
+    documents = [dump_plan(each) for each in (by_profile, serial, half)]
+    assert documents[1]["cost"]["overlap"]["step_s"] == documents[1]["cost"]["step_s"]
+    assert documents[1]["cost"]["overlap"]["bound_s"] == pytest.approx(documents[1]["solver"]["bound_s"])
+    assert load_planned_hardware(parse_plan(documents[0], "plan")) == measured
+    for document in documents:
+        assert document["solver"]["objective_s"] == document["cost"]["step_s"]
+    with pytest.raises(InvalidRequest, match="overlap"):
+        Request(overlap=1.5)
 
 
 def at_every_picosecond(found: Analysis, limit: int) -> dict[str, float]:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
+from planner.choose.hardware.interference import Interference
 from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan
 from planner.errors import InvalidHardware
 from planner.ir.mesh import Mesh
@@ -42,10 +43,11 @@ class Tier:
 class Hardware:
     """One profile. Rates are per device, in FLOP/s by dtype and in B/s; times are in seconds, memory in bytes.
 
-    curves      measured times by op name or variant, with or without `.dtype`
-    efficiency  share of the peak rate by work class
-    overlap     share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
-    power_w     rated power of a device in watts; None: not known. No plan depends on it, and none records it
+    curves        measured times by op name or variant, with or without `.dtype`
+    efficiency    share of the peak rate by work class
+    overlap       share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
+    interference  by link, what ops, its collectives and copies cost each other while they run at the same time
+    power_w       rated power of a device in watts; None: not known. No plan depends on it, and none records it
     """
 
     name: str
@@ -60,6 +62,7 @@ class Hardware:
     curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
     efficiency: Mapping[str, Efficiency] = field(default_factory=lambda: MappingProxyType({}))
     overlap: float = 0.0
+    interference: Mapping[str, Interference] = field(default_factory=lambda: MappingProxyType({}))
     power_w: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,8 +84,7 @@ class Hardware:
         for key, rate in rates.items():
             if not (math.isfinite(rate) and rate > 0):
                 raise InvalidHardware("rate", where=f"hardware {self.name!r}: {key}", got=rate, wanted="above 0")
-        if not 0 <= self.overlap <= 1:
-            raise InvalidHardware("overlap", where=f"hardware {self.name!r}", got=self.overlap, wanted="0 to 1")
+        self._check_overlap()
         for key, share in (("compute", self.compute_efficiency), ("memory", self.memory_efficiency)):
             if not 0 < share <= 1:
                 raise InvalidHardware(
@@ -91,6 +93,14 @@ class Hardware:
                     got=share,
                     wanted="above 0, at most 1",
                 )
+
+    def _check_overlap(self) -> None:
+        if not 0 <= self.overlap <= 1:
+            raise InvalidHardware("overlap", where=f"hardware {self.name!r}", got=self.overlap, wanted="0 to 1")
+        for link in self.interference:
+            if link not in self.links:
+                where, known = f"hardware {self.name!r}: interference", ", ".join(self.links)
+                raise InvalidHardware("unknown link", where=where, got=link, wanted=f"one of {known}")
 
     def flops_rate(self, dtype: str) -> float:
         """Return the achievable FLOP/s. Element types without a figure of their own have the rate of f32."""
@@ -183,6 +193,7 @@ def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
         curves=_parse_each(raw, "curves", _parse_curves),
         efficiency=_parse_each(raw, "efficiency", Efficiency.of),
         overlap=raw.get("overlap", 0.0),
+        interference=_parse_each(raw, "interference", Interference),
         power_w=raw.get("power_w"),
     )
 
