@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.documents.strict_model import Dtype, StrictModel
-from planner.frontends.zoo import OPTIMIZERS
+from planner.frontends.zoo import OPTIMIZERS, Precision
 from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
 from planner.frontends.zoo.update import MasterMode
 from planner.judge.standard_layouts import LayoutName
@@ -219,9 +219,13 @@ class ModelSizes(TrainingOptions):
         float,
         Field(gt=0, le=MAX_SIZE, description="Tokens that an expert may take, as a multiple of its even share."),
     ] = 1.0
-    dtype: Annotated[Literal["bf16", "f16", "f32", "f64"], Field(description="Element type of the parameters.")] = (
-        "bf16"
-    )
+    dtype: Annotated[
+        Literal["bf16", "f16", "f32", "f64"], Field(description="Element type of parameters and activations.")
+    ] = "bf16"
+    precision: Annotated[
+        Precision | None,
+        Field(description="Parameters, gradients and states in f32, computing in bf16 or f16; in the place of dtype."),
+    ] = None
 
 
 class ModelSeries(ModelSizes):

@@ -17,6 +17,7 @@ from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.optimizers import RATE
 from planner.frontends.zoo.update import append_update, next_values, parse_training
 from planner.run.executor import run_whole
+from planner.run.inputs import random_inputs
 
 SHAPES = {"wide": (4, 6), "tall": (6, 4), "square": (5, 5), "vector": (7,), "stack": (2, 3, 4)}
 STEPS = 3
@@ -206,6 +207,40 @@ def test_a_training_step_runs_sharded_as_it_does_whole(train: str) -> None:
     verdict = validate_plan(tight).verdict
     assert verdict is not None
     assert verdict.verdict == "equal"
+
+
+@pytest.mark.parametrize(("model", "precision"), [("gpt2", "f16-mixed"), ("mixtral-8x7b", "bf16-mixed")])
+def test_mixed_precision_is_the_wide_step_computed_in_the_narrow_dtype(model: str, precision: Any) -> None:
+    mesh, graphs = Mesh.parse("2"), []
+    options: list[dict[str, Any]] = [{"precision": precision}, {"dtype": "f32"}]
+    for option in options:
+        written = import_zoo(model, train="adamw", **TINY, **option)
+        graphs.append(load_graph(validate_document(GraphDocument, written, model), mesh))
+    mixed, wide = graphs
+    kept = ("parameter", "optimizer_state")
+    assert {entry.type.dtype for entry in mixed.inputs if entry.kind in kept} == {"f32"}
+    products = [op for op in mixed.ops if op.op in ("linear", "addmm") and op.phase == "forward"]
+    assert {op.results[0].dtype for op in products} == {precision.partition("-")[0]}
+    arrays = random_inputs(mixed, np, "f64", seed=0)
+    # In f64 casts change nothing.
+    got, wanted = (run_whole(graph, arrays, np, precision="f64") for graph in graphs)
+    for name, other in zip(mixed.outputs, wide.outputs, strict=True):
+        np.testing.assert_allclose(got[name], wanted[other], rtol=1e-9, atol=1e-12)
+    verdict = validate_plan(plan(mixed, mesh, load_profile("h100-sxm"), request=Request(gap=0.2))).verdict
+    assert verdict is not None
+    assert verdict.verdict == "equal"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "bf16"}, r"precision \(got bf16; wanted one of bf16-mixed, f16-mixed"),
+        ({"precision": "f16-mixed", "dtype": "f32"}, r"dtype beside precision \(got f32; wanted one of bf16, f16"),
+    ],
+)
+def test_one_of_dtype_and_precision_says_what_ops_compute_in(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        import_zoo("gpt2", **options)
 
 
 WRONG = [

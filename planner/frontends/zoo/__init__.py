@@ -15,7 +15,7 @@ optimizers     the table of optimizers; parameter_updates and matrix_updates wri
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from planner.errors import InvalidRequest
 from planner.frontends.zoo.families import build_logits
@@ -25,9 +25,10 @@ from planner.frontends.zoo.optimizers import OPTIMIZERS
 from planner.frontends.zoo.training import append_training_step
 from planner.frontends.zoo.update import MasterMode, parse_training
 
-__all__ = ["FLOATS", "MODELS", "OPTIMIZERS", "import_zoo"]
+__all__ = ["FLOATS", "MODELS", "OPTIMIZERS", "Precision", "import_zoo"]
 
 FLOATS = ("bf16", "f16", "f32", "f64")
+Precision = Literal["bf16-mixed", "f16-mixed"]
 SEQUENCE = 2048
 
 
@@ -37,6 +38,7 @@ def import_zoo(
     batch: int = 8,
     seq: int | None = None,
     dtype: str = "bf16",
+    precision: Precision | None = None,
     train: str | None = None,
     clip_grad_norm: float | None = None,
     master: MasterMode = "auto",
@@ -45,7 +47,9 @@ def import_zoo(
 ) -> dict[str, Any]:
     """Return the graph document of a published model (a key of MODELS).
 
-    `seq` defaults to 2048 or to the longest sequence that the model was published for, whichever is less. `train`
+    `seq` defaults to 2048 or to the longest sequence that the model was published for, whichever is less. `dtype` is
+    that of parameters and activations. With `precision` parameters are stored in f32 and cast to bf16 or f16 before
+    their first use; their gradients are cast back, and `dtype` must be left out or be the narrow one. `train`
     names the optimizer of a training step on `input_ids` and `labels`, a key of OPTIMIZERS such as `adamw`, with
     hyperparameters as in `adamw:lr=3e-4`; None means inference. `clip_grad_norm` and `master` are those of
     `planner.frontends.zoo.update.Training`. `capacity` is how many times its even share of the tokens an expert may
@@ -57,13 +61,18 @@ def import_zoo(
     shape = find_model(name, sizes)
     seq = min(SEQUENCE, shape.positions) if seq is None else seq
     _check("dtype", dtype, FLOATS)
+    if precision is not None:
+        _check("precision", precision, get_args(Precision))
+        narrow = precision.partition("-")[0]
+        _check("dtype beside precision", dtype, ("bf16", narrow))
+        dtype = narrow
     training = parse_training(train, clip_grad_norm, master)
     for what, size in (("batch", batch), ("seq", seq)):
         if not 1 <= size <= MAX_SIZE:
             raise InvalidRequest(what, got=size, wanted=f"1 to {MAX_SIZE}")
     if not 0 < capacity <= MAX_SIZE:
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
-    builder = ModelBuilder(dtype)
+    builder = ModelBuilder(dtype, parameter_dtype=None if precision is None else "f32")
     ids = builder.input("input_ids", [batch, seq], "input", dtype="i64")
     logits = build_logits(builder, shape, ids, capacity=capacity)
     outputs = [logits]

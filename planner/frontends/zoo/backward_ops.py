@@ -98,6 +98,10 @@ def multiply(call: BackwardCall) -> Gradients:
         yield i, call.builder.emit("multiply", [call.grads[0], *other], **call.attrs)
 
 
+def cast(call: BackwardCall) -> Gradients:
+    yield 0, call.builder.cast(call.grads[0], call.operands[0].dtype)
+
+
 def from_operand(call: BackwardCall) -> Gradients:
     """Ops whose own backward op reads their operand."""
     yield 0, call.builder.emit(f"{call.op}_backward", [call.grads[0], call.operands[0]], **call.attrs)
@@ -166,6 +170,7 @@ BACKWARD_OPS: Mapping[str, Callable[[BackwardCall], Gradients]] = MappingProxyTy
     {
         "add": add,
         "addmm": addmm,
+        "cast": cast,
         "concat": concat,
         "einsum": einsum,
         "embedding": embedding,

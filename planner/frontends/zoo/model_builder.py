@@ -1,4 +1,8 @@
-"""The document of a model of the zoo while it grows: parameters named by their module, one dtype for all."""
+"""The document of a model of the zoo while it grows: parameters named by their module.
+
+Parameters that are stored in another dtype than the ops compute in are cast before their first use, and their gradients
+are cast back (Micikevicius et al., "Mixed precision training", ICLR 2018).
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,18 @@ VERSION = "1"
 
 
 class ModelBuilder(GraphBuilder):
-    """What has been written so far; `dtype` is that of parameters and activations, `prefix` starts every node's id.
+    """What has been written so far; `dtype` is that of activations, `prefix` starts every node's id.
+
+    `parameter_dtype` is that of the parameters as they are stored, else `dtype`.
 
     `next` maps the id of an input to the output that takes its place in the next run. `backward_rules` holds the rules
     of values whose op alone does not say how its gradient is computed (`planner.frontends.zoo.backward_ops`).
     """
 
-    def __init__(self, dtype: str, prefix: str = "") -> None:
+    def __init__(self, dtype: str, prefix: str = "", parameter_dtype: str | None = None) -> None:
         super().__init__(prefix=prefix)
         self.dtype = dtype
+        self.parameter_dtype = parameter_dtype or dtype
         self.next: dict[str, DocumentValue] = {}
         self.backward_rules: dict[str, Callable[[Any], Any]] = {}
 
@@ -37,9 +44,11 @@ class ModelBuilder(GraphBuilder):
     def input(
         self, name: str, shape: Sequence[int], kind: str = "parameter", *, dtype: str | None = None
     ) -> DocumentValue:
-        """Add a value from outside, named below the scope."""
+        """Add a value from outside, named below the scope; return it in the dtype that ops compute in."""
         path = f"{self.scope}.{name}" if self.scope else name
-        return self.add_input(path, kind, TensorType(tuple(shape), dtype or self.dtype))
+        if dtype is not None or kind != "parameter":
+            return self.add_input(path, kind, TensorType(tuple(shape), dtype or self.dtype))
+        return self.cast(self.add_input(path, kind, TensorType(tuple(shape), self.parameter_dtype)), self.dtype)
 
     def document(self, name: str, outputs: Sequence[DocumentValue]) -> dict[str, Any]:
         """Return the graph document as JSON values."""
