@@ -11,17 +11,16 @@ is the rows of one `group`: layouts of one model on the same devices. The measur
     regret    how much slower the layout predicted to be the fastest is than the fastest of its sweep (4 rows or more)
     coverage  the share of rows within `low_s` and `high_s`
     memory    the error of `peak_memory_bytes`
+    fits      the share of rows that ran and are predicted to fit, and of failed ones predicted not to fit; why a run
+              failed is not known, so that slow ones are among them
 
-The only fitted constant is the host's time for an instruction. `other_sources` says what the prediction is worth where
-the source was never seen: the constant is the best of `HOST_US` on the fitting half of the sweeps of all other sources,
-and the interval goes from the 5th to the 95th percentile of measured over predicted there, all sources of equal weight;
-both are scored on all rows of the source. A sweep's half is drawn by the hash of its name.
+The constants are fitted to these sources (`benchmarks.fit_steps`). `held_out` are errors on rows that a fit did not
+see: a fifth of the layouts, or, for `default`, which stands for software that is not known, the whole source.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,12 +33,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import write
-from planner.usecases.predict_steps import HOST_S, predict_steps
+from planner.usecases.predict_steps import predict_steps
+from planner.usecases.steps.stacks import read_stacks
 
 Row = Mapping[str, Any]
-HOST_US = (0, 10, 20, 30, 40, 50, 60, 80, 100)
 CLOSE, LEAST_SWEEP = 0.05, 4
-QUANTILES = (0.05, 0.95)
 KINDS: dict[str, Callable[[Row], bool]] = {
     "tp": lambda row: (row["layout"].get("tp") or 1) > 1,
     "pp": lambda row: (row["layout"].get("pp") or 1) > 1,
@@ -50,15 +48,9 @@ KINDS: dict[str, Callable[[Row], bool]] = {
 
 
 def read_rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows that ran and have a time, by the name of their file."""
+    """Return the rows by the name of their file."""
     files = sorted(folder.glob("*.json"))
-    found = {path.stem: json.loads(path.read_text())["rows"] for path in files}
-    return {name: [row for row in rows if row["status"] == "ok" and row["step_s"]] for name, rows in found.items()}
-
-
-def is_kept_apart(row: Row) -> bool:
-    """Return whether nothing may be fitted to a row: half of the sweeps, whole ones."""
-    return hashlib.sha256(f"{row['source']}|{row['group']}".encode()).digest()[0] % 2 == 0
+    return {path.stem: json.loads(path.read_text())["rows"] for path in files}
 
 
 def order(pairs: Iterable[tuple[Row, float]]) -> tuple[int, int]:
@@ -93,8 +85,8 @@ def score(rows: Sequence[Row], answers: Sequence[Row]) -> dict[str, Any]:
     figures: dict[str, Any] = {"rows": len(rows), "predicted": len(good), "refused": dict(refused.most_common())}
     if not good:
         return figures
-    ratios = [answer["step_s"] / row["step_s"] for row, answer in good]
-    pairs = [(row, answer["step_s"]) for row, answer in good]
+    timed = [(row, answer) for row, answer in good if row["status"] == "ok" and row["step_s"]]
+    pairs = [(row, answer["step_s"]) for row, answer in timed]
     (right, number), lost = order(pairs), regrets(pairs)
     peaks = [
         abs(answer["peak_memory_bytes"] / row["peak_memory_bytes"] - 1)
@@ -102,8 +94,9 @@ def score(rows: Sequence[Row], answers: Sequence[Row]) -> dict[str, Any]:
         if row.get("peak_memory_bytes")
     ]
     return figures | {
-        **_errors(ratios),
-        "coverage": _share(answer["low_s"] <= row["step_s"] <= answer["high_s"] for row, answer in good),
+        "timed": len(timed),
+        **_errors([answer["step_s"] / row["step_s"] for row, answer in timed]),
+        "coverage": _share(answer["low_s"] <= row["step_s"] <= answer["high_s"] for row, answer in timed),
         "pairs": number,
         "order": round(right / number, 3) if number else None,
         "sweeps": len(lost),
@@ -111,8 +104,15 @@ def score(rows: Sequence[Row], answers: Sequence[Row]) -> dict[str, Any]:
         if lost
         else None,
         "memory": {"rows": len(peaks), "median_error": round(median(peaks), 3)} if peaks else None,
-        "bias_of": {kind: _bias_of(good, holds) for kind, holds in KINDS.items()},
+        "fits": {status: _fits(good, status) for status in ("ok", "failed")},
+        "bias_of": {kind: _bias_of(timed, holds) for kind, holds in KINDS.items()},
     }
+
+
+def _fits(good: Sequence[tuple[Row, Row]], status: str) -> float | None:
+    """Return the share of rows with a status whose prediction whether they fit agrees with it."""
+    right = [answer["fits"] is (status == "ok") for row, answer in good if row["status"] == status]
+    return _share(right) if right else None
 
 
 def _errors(ratios: Sequence[float]) -> dict[str, float]:
@@ -134,58 +134,35 @@ def _bias_of(good: Sequence[tuple[Row, Row]], holds: Callable[[Row], bool]) -> d
     return found
 
 
-def leave_one_out(ratios: Mapping[str, Mapping[int, list[tuple[bool, float]]]]) -> dict[str, Any]:
-    """Return each source's errors with the constant and the interval of the other sources.
-
-    `ratios` are by source and by microseconds of the host: whether the row is kept apart, predicted over measured.
-    """
-    found = {}
-    for source in ratios:
-        others = [each for name, each in ratios.items() if name != source]
-        seen = [{us: [r for kept, r in rows if not kept] for us, rows in each.items()} for each in others]
-        seen = [each for each in seen if all(each.values())]
-        if not seen:
-            continue
-        host_us = min(HOST_US, key=lambda us: mean(median(abs(r - 1) for r in each[us]) for each in seen))
-        inverse = [1 / r for each in seen for r in each[host_us]]
-        weights = [1 / len(each[host_us]) for each in seen for _ in each[host_us]]
-        low, high = np.quantile(inverse, QUANTILES, weights=weights, method="inverted_cdf")
-        unseen = [r for _, r in ratios[source][host_us]]
-        found[source] = {
-            "rows": len(unseen),
-            "host_us": host_us,
-            **_errors(unseen),
-            "interval": [round(float(low), 3), round(float(high), 3)],
-            "coverage": _share(low <= 1 / r <= high for r in unseen),
-        }
-    return found
-
-
 def table(result: dict[str, Any]) -> str:
     """Return the result as Markdown tables."""
     head = (
-        "| source | rows (refused) | error, median / p90 | bias | order (pairs) | regret (sweeps) | coverage | memory |"
+        "| source | rows (refused) | error, median / p90 | bias | order (pairs) | regret, mean; at most 5 % (sweeps) "
+        "| coverage | memory | fits: ran / failed |"
     )
-    lines = []
-    for name, own in result["sources"].items():
-        count = f"{own['predicted']} ({own['rows'] - own['predicted']})"
-        if not own["predicted"]:
-            lines.append(f"| {name} | {count} | | | | | | |")
-            continue
-        ordered = f"{own['order']:.2f} ({own['pairs']})" if own["pairs"] else ""
-        lost = f"{own['regret']['mean']:.1%} ({own['sweeps']})" if own["regret"] else ""
-        memory = f"{own['memory']['median_error']:.1%} ({own['memory']['rows']})" if own["memory"] else ""
-        error = f"{own['median_error']:.1%} / {own['p90_error']:.1%} | {own['bias']:+.1%}"
-        lines.append(f"| {name} | {count} | {error} | {ordered} | {lost} | {own['coverage']:.0%} | {memory} |")
-    second = "| source never seen | rows | host, us | error, median / p90 | bias | interval | coverage |"
+    lines = [_line(name, own) for name, own in result["sources"].items()]
+    second = "| software | held out | rows | error, median / p90 |"
     unseen = [
-        f"| {name} | {own['rows']} | {own['host_us']} | {own['median_error']:.1%} / {own['p90_error']:.1%} |"
-        f" {own['bias']:+.1%} | {own['interval'][0]:.2f} to {own['interval'][1]:.2f} | {own['coverage']:.0%} |"
-        for name, own in result["other_sources"].items()
+        f"| {name} | {source} | {own['rows']} | {own['median']:.1%} / {own['p90']:.1%} |"
+        for name, each in result["held_out"].items()
+        for source, own in each.items()
     ]
     rate = f"{result['rows_per_s']:.0f} rows a second."
-    both = [head, "|---|---|---|---|---|---|---|---|", *lines, "", second, "|---|---|---|---|---|---|---|", *unseen]
+    both = [head, "|---" * 9 + "|", *lines, "", second, "|---" * 4 + "|", *unseen]
     return "\n".join([*both, "", rate])
+
+
+def _line(name: str, own: dict[str, Any]) -> str:
+    count = f"{own['predicted']} ({own['rows'] - own['predicted']})"
+    if not own["predicted"]:
+        return f"| {name} | {count} | | | | | | | |"
+    ordered = f"{own['order']:.2f} ({own['pairs']})" if own["pairs"] else ""
+    regret = own["regret"]
+    lost = f"{regret['mean']:.1%}; {regret['at_most_5_percent']:.0%} ({own['sweeps']})" if regret else ""
+    memory = f"{own['memory']['median_error']:.1%} ({own['memory']['rows']})" if own["memory"] else ""
+    error = f"{own['median_error']:.1%} / {own['p90_error']:.1%} | {own['bias']:+.1%}"
+    fits = " / ".join("-" if share is None else f"{share:.0%}" for share in own["fits"].values())
+    return f"| {name} | {count} | {error} | {ordered} | {lost} | {own['coverage']:.0%} | {memory} | {fits} |"
 
 
 def main() -> None:
@@ -194,19 +171,10 @@ def main() -> None:
     sources = read_rows(parser.parse_args().folder)
     start = perf_counter()
     answers = {name: predict_steps(rows) for name, rows in sources.items()}
-    taken = perf_counter() - start
+    rate = sum(map(len, sources.values())) / (perf_counter() - start)
     figures = {name: score(rows, answers[name]) for name, rows in sources.items()}
-    ratios: dict[str, dict[int, list[tuple[bool, float]]]] = {}
-    for name, rows in sources.items():
-        good = [row for row, answer in zip(rows, answers[name], strict=True) if "error" not in answer]
-        for us in HOST_US if good else ():
-            with_host = predict_steps(good, host_s=us * 1e-6)
-            told = [(is_kept_apart(r), a["step_s"] / r["step_s"]) for r, a in zip(good, with_host, strict=True)]
-            ratios.setdefault(name, {})[us] = told
-        print(name, figures[name], flush=True)
-    rate = sum(map(len, sources.values())) / taken
-    fitted = {"host_us": round(HOST_S * 1e6), "rows_per_s": round(rate, 1)}
-    write("predicted_steps", {**fitted, "sources": figures, "other_sources": leave_one_out(ratios)})
+    held_out = {name: each["held_out_by_source"] for name, each in read_stacks().items()}
+    write("predicted_steps", {"rows_per_s": round(rate, 1), "sources": figures, "held_out": held_out})
 
 
 if __name__ == "__main__":

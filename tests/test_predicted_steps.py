@@ -1,13 +1,10 @@
-"""The figures of predicted steps: order, regret, halves of sweeps, and what a source never seen is worth."""
+"""The figures of predicted steps: order, regret, and what failed rows count for."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from benchmarks import predicted_steps
-from benchmarks.predicted_steps import HOST_US
 
 Pair = tuple[dict[str, Any], float]
 
@@ -27,23 +24,13 @@ def test_regret_is_of_the_layout_that_is_picked_in_sweeps_of_four() -> None:
     assert predicted_steps.regrets(pairs) == [0.5]
 
 
-def test_a_sweep_is_in_one_half() -> None:
-    rows: list[dict[str, Any]] = [{"source": "s", "group": f"g{n // 3}", "id": n} for n in range(90)]
-    halves = {row["group"]: predicted_steps.is_kept_apart(row) for row in rows}
-    assert all(predicted_steps.is_kept_apart(row) is halves[row["group"]] for row in rows)
-    assert 0 < sum(halves.values()) < len(halves)
+def answer(step_s: float, fits: bool) -> dict[str, Any]:
+    return {"step_s": step_s, "low_s": 0.9, "high_s": 1.1, "peak_memory_bytes": 10, "fits": fits}
 
 
-def test_a_source_is_scored_with_the_constant_of_the_others() -> None:
-    best_at_20 = {us: [(False, 1 - abs(us - 20) / 1000), (True, 0.5)] for us in HOST_US}
-    best_at_60 = {us: [(False, 1 - abs(us - 60) / 1000), (True, 0.5)] for us in HOST_US}
-    found = predicted_steps.leave_one_out({"seen": best_at_20, "unseen": best_at_60})["unseen"]
-    assert (found["host_us"], found["rows"], found["interval"]) == (20, 2, [1.0, 1.0])
-    assert found["median_error"] == 0.27
-    assert found["coverage"] == 0.0
-
-
-def test_rows_without_a_time_are_not_compared(tmp_path: Path) -> None:
-    rows = [{"status": "ok", "step_s": 1.0}, {"status": "failed", "step_s": None}, {"status": "ok", "step_s": None}]
-    (tmp_path / "source.json").write_text(json.dumps({"rows": rows}))
-    assert predicted_steps.read_rows(tmp_path) == {"source": rows[:1]}
+def test_failed_rows_say_something_of_memory_only() -> None:
+    row = {"group": "a", "source": "s", "layout": {}, "micro_batch": 1}
+    rows = [row | {"status": "ok", "step_s": 1.0}, row | {"status": "failed", "step_s": None}]
+    found = predicted_steps.score(rows, [answer(1.5, fits=True), answer(9.0, fits=True)])
+    assert (found["timed"], found["median_error"], found["coverage"]) == (1, 0.5, 1.0)
+    assert found["fits"] == {"ok": 1.0, "failed": 0.0}

@@ -34,6 +34,26 @@ LAYOUTS: list[dict[str, Any]] = [
     {"dp": 2, "tp": 2, "pp": 2},
     {"dp": 1, "tp": 2, "pp": 4, "virtual_stages": 2},
 ]
+MOE = {"experts": 64, "topk": 4, "moe_ffn": 512, "shared_experts": 1, "dense_layers": 1}
+KINDS: list[dict[str, Any]] = [
+    {"shape": SHAPE | MOE, "layout": {"dp": 8, "ep": 8}},
+    {"shape": SHAPE | {"attention": "mla"}},
+    {"shape": SHAPE | {"window": 128, "window_every": 2}},
+    {"shape": {"params": 52e9, "gated": False}, "layout": {"dp": 8, "zero_stage": 3}},
+    {"layout": {"dp": 4, "cp": 2}},
+    {"layout": {"dp": 1, "fsdp": 8}},
+    {"precision": "fp8-mx"},
+    {"precision": "te bf16"},
+    {"precision": None},
+    {"micro_batch": None},
+    {"device": "a100-80-sxm", "precision": "f16"},
+    {"device": "v100-sxm", "precision": "f32"},
+    {"device": "mi300x"},
+    {"source": "nanotron", "layout": {"dp": 4, "tp": 2, "zero_stage": 1}},
+    {"stack": "megatron", "layout": {"dp": 4, "tp": 2}},
+    {"repo": "microsoft/Megatron-DeepSpeed", "layout": {"dp": 2, "tp": 2, "pp": 2}},
+    {"devices": 128, "device": "gb200", "layout": {"dp": 64, "tp": 2, "fsdp": 64}, "global_batch": 128},
+]
 WRONG: list[tuple[object, str]] = [
     ("text", "a row"),
     (ROW | {"layout": None}, "layout"),
@@ -41,14 +61,19 @@ WRONG: list[tuple[object, str]] = [
     (ROW | {"devices": 7}, "devices"),
     (ROW | {"global_batch": 63}, "global_batch"),
     (ROW | {"global_batch": 1.5}, "number"),
-    (ROW | {"precision": "fp8"}, "precision"),
+    (ROW | {"precision": "int3"}, "precision"),
+    (ROW | {"precision": [8]}, "precision"),
     (ROW | {"device": "v100", "precision": "bf16"}, "precision"),
     (ROW | {"remat": ["full"]}, "remat"),
-    (ROW | {"shape": SHAPE | {"experts": 8}}, "experts"),
-    (ROW | {"shape": SHAPE | {"hidden": 1025}}, "width"),
-    (ROW | {"layout": {"dp": 4, "cp": 2}}, "ring attention"),
+    (ROW | {"shape": SHAPE | {"experts": 8}}, "topk"),
+    (ROW | {"shape": SHAPE | MOE | {"topk": 65}}, "topk"),
+    (ROW | {"shape": SHAPE | {"kv_heads": 17}}, "kv_heads"),
+    (ROW | {"shape": SHAPE | {"attention": "linear"}}, "attention"),
+    (ROW | {"shape": SHAPE | MOE, "layout": {"dp": 8, "ep": 16}}, "layout.ep"),
+    (ROW | {"layout": {"dp": 4, "cp": 3}}, "cp"),
     (ROW | {"layout": {"dp": 8, "fsdp": 3}}, "fsdp"),
     (ROW | {"layout": {"dp": 8, "zero_stage": [3]}}, "zero_stage"),
+    (ROW | {"layout": {"dp": 1, "tp": 2048}, "devices": 2048}, "layout.tp"),
     (ROW | {"layout": {"dp": 1, "pp": 16}, "devices": 16}, "layout.pp"),
 ]
 
@@ -79,12 +104,52 @@ def test_sharded_states_and_recomputation_save_memory() -> None:
     assert predict()["peak_memory_bytes"] < predict(remat="none")["peak_memory_bytes"]
 
 
-def test_what_is_assumed_is_listed_and_widens_the_interval() -> None:
-    stated, open_row = predict(remat="none"), predict(remat=None)
-    assert open_row["assumed"] == ["remat"]
-    assert open_row["step_s"] == stated["step_s"]
-    assert open_row["low_s"] < stated["low_s"]
-    assert open_row["high_s"] > stated["high_s"]
+@pytest.mark.parametrize("changes", KINDS, ids=str)
+def test_every_kind_of_row_has_time_and_memory(changes: dict[str, Any]) -> None:
+    found = predict(**changes)
+    assert found["step_s"] == pytest.approx(sum(found["parts"].values()))
+    assert found["low_s"] < found["step_s"] < found["high_s"]
+    assert found["peak_memory_bytes"] > 0
+
+
+def test_a_size_that_is_assumed_is_listed_and_widens_the_interval() -> None:
+    stated, open_row = predict(), predict(shape=SHAPE | {"vocab": None})
+    assert open_row["assumed"] == ["vocab"]
+    assert open_row["high_s"] / open_row["step_s"] > stated["high_s"] / stated["step_s"]
+
+
+def test_the_software_that_a_row_names_decides_its_constants() -> None:
+    names = (
+        "nanotron",
+        "bigscience-workshop/bigscience",
+        "NVIDIA-NeMo/Megatron-Bridge",
+        "AI-Hypercomputer/maxtext",
+        "",
+    )
+    stacks = ["nanotron", "megatron-deepspeed", "megatron", "xla", "default"]
+    assert [predict(repo=name)["stack"] for name in names] == stacks
+
+
+def test_small_micro_batches_are_bound_by_the_host() -> None:
+    small, large = (predict(seq=4096, micro_batch=size, stack="nanotron")["parts"] for size in (1, 8))
+    assert small["host_s"] > small["compute_s"]
+    assert large["host_s"] < large["compute_s"]
+
+
+def test_stages_between_nodes_cost_more_than_within_one() -> None:
+    layout = {"dp": 1, "tp": 8, "pp": 2}
+    inside, across = (
+        predict(layout={**layout, "tp": tp}, devices=2 * tp, stack="nanotron")["parts"]["host_s"] for tp in (4, 8)
+    )
+    assert across > 2 * inside
+
+
+def test_fp8_products_and_split_contexts_save_time() -> None:
+    shape = SHAPE | {"hidden": 8192, "heads": 64, "ffn": 28672}
+    assert predict(shape=shape, precision="fp8")["step_s"] < predict(shape=shape)["step_s"]
+    long = {"seq": 32768, "micro_batch": 1, "remat": "none", "global_batch": 8}
+    split, whole = predict(layout={"dp": 4, "cp": 2}, **long), predict(layout={"dp": 8}, **long)
+    assert split["peak_memory_bytes"] < whole["peak_memory_bytes"]
 
 
 @pytest.mark.parametrize(("row", "reason"), WRONG)

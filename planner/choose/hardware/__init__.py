@@ -2,7 +2,8 @@
 
 A profile lists its links, innermost first, and the tiers of its network. Devices d and e communicate over the first
 tier with d // devices == e // devices. So a mesh axis of n devices, `stride` apart, runs over a tier as far as this
-holds the axis and all later axes, and over the next tiers for the rest, unless the mesh names a link for the axis.
+holds the axis and all later axes, and over the next tiers for the rest, unless the mesh names a link for the axis. If
+n does not fill a tier evenly, it uses the most devices there that divide n: jobs use 64 of 72 devices of a domain.
 
 An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline). The flop rate depends on its class and size
 where the profile has efficiencies (`planner.choose.hardware.efficiency`). A calibrated profile has curves of measured
@@ -150,10 +151,10 @@ class Hardware:
         """Return how many devices of an axis, or groups of them, each tier joins. The last tier joins what is left."""
         joined: dict[str, int] = {}
         for tier in self.tiers[:-1]:
-            held = count if tier.devices is None else max(1, min(count, tier.devices // stride))
-            if count % held == 0:
-                joined[tier.link] = joined.get(tier.link, 1) * held
-                stride, count = stride * held, count // held
+            most = count if tier.devices is None else max(1, min(count, tier.devices // stride))
+            held = next(each for each in range(most, 0, -1) if count % each == 0)
+            joined[tier.link] = joined.get(tier.link, 1) * held
+            stride, count = stride * held, count // held
         last = self.tiers[-1].link
         joined[last] = joined.get(last, 1) * count
         return joined

@@ -8,48 +8,76 @@ from typing import Any
 
 from planner.choose.hardware import load_profile
 from planner.errors import InvalidRequest
-from planner.frontends.zoo.models import Model
 from planner.usecases.predict_rows import DTYPES, find_device
+from planner.usecases.steps.shapes import ModelShape, read_shape, read_size
+from planner.usecases.steps.stacks import find_stack, load_stacks
 
-LARGEST = 1 << 24
-MEMORY_SIZES = {"a100-40-sxm": 40 * 10**9, "a100-40-pcie": 40 * 10**9, "a100-sxm-40": 40 * 10**9}
+MEMORY_SIZES = {"a100-40-sxm": 40 * 10**9, "a100-sxm-40": 40 * 10**9}
 """Parts of a profile's device that differ in the size of their memory, in bytes."""
 DEVICE_PARTS = {
     "a100-80-sxm": "a100-sxm",
     "a100-40-sxm": "a100-sxm",
+    "a100-80-pcie": "a100-pcie-80",
     "a100-40-pcie": "a100-pcie-40",
     "a100-sxm-40": "a100-sxm",
+    "a100-sxm-80": "a100-sxm",
     "a800-80": "a100-sxm",
     "v100-32-sxm": "v100-sxm",
 }
-REMAT = {None: "none", "none": "none", "full": "full", "selective (attention core)": "attention"}
-UNSTATED_VOCABULARY = 51200
+REMAT = {
+    "none": "none",
+    "full": "full",
+    "selective": "attention",
+    "selective (attention core)": "attention",
+    "minimal_flash": "attention",
+}
+UNSTATED_SEQUENCE = 2048
+OPEN_FIELDS = ("micro_batch", "seq", "remat", "precision")
+"""Fields that a row may leave out."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """A training step.
 
-    micro_batch   sequences of one micro batch on one device group
-    micro_batches micro batches of a step
-    data          devices that split the batch, `fsdp` of them also all parameters, or all optimizer states with `zero`
+    data           devices that split the batch; `fsdp` of them also split all parameters
+    state_devices  devices that split the optimizer's states
+    micro_batch    sequences of one micro batch on one device group, `micro_batches` of them in a step
+    dtype          of products; fp8 steps compute all else in bf16
+    stack          the software, whose stage of ZeRO is meant where the row states none
     """
 
-    model: Model
+    shape: ModelShape
     device: str
     memory_bytes: int
+    devices: int
     data: int
     fsdp: int
+    state_devices: int
     zero: int
     tp: int
     stages: int
+    cp: int
+    ep: int
     virtual_stages: int
     is_sequence_parallel: bool
     micro_batch: int
     micro_batches: int
+    seq: int
     dtype: str
     remat: str
+    stack: str
     assumed: tuple[str, ...]
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a micro batch on one device."""
+        return self.micro_batch * self.seq / self.cp
+
+    @property
+    def layers(self) -> float:
+        """Layers of a stage, on average."""
+        return self.shape.layers / self.stages
 
 
 def read_step_row(row: object, like: str | None) -> StepRow:
@@ -60,38 +88,37 @@ def read_step_row(row: object, like: str | None) -> StepRow:
     if not isinstance(layout, Mapping):
         raise InvalidRequest("layout", got=layout, wanted="an object with dp, tp, pp")
     device, memory_bytes = _read_device(row, like)
-    if _read_size(layout, "cp", 1) > 1:
-        raise InvalidRequest("ring attention over the sequence", where="layout.cp", got=layout["cp"], wanted="1")
-    tp, stages, devices = _read_size(layout, "tp", 1), _read_size(layout, "pp", 1), _read_size(row, "devices")
-    fsdp = _read_size(layout, "fsdp", 1)
-    data = max(fsdp, _read_size(layout, "dp", max(1, devices // (tp * stages))))
-    if data * tp * stages != devices:
-        raise InvalidRequest("devices", got=devices, wanted=f"dp * tp * pp = {data * tp * stages}")
-    micro, batch = _read_size(row, "micro_batch"), _read_size(row, "global_batch")
-    if batch % (micro * data):
-        raise InvalidRequest("global_batch", got=batch, wanted=f"a multiple of micro_batch * dp = {micro * data}")
-    zero = layout.get("zero_stage") or 0
-    if zero not in (0, 1, 2, 3):
-        raise InvalidRequest("zero_stage", where="layout", got=zero, wanted="0, 1, 2 or 3")
-    if fsdp > 1 and data % fsdp:
-        raise InvalidRequest("fsdp", where="layout", got=fsdp, wanted=f"a divisor of dp = {data}")
-    model, assumed = _read_model(row, stages)
+    shape, assumed = read_shape(row)
+    devices, seq = read_size(row, "devices"), read_size(row, "seq", UNSTATED_SEQUENCE)
+    tp, stages, cp = (read_size(layout, name, 1) for name in ("tp", "pp", "cp"))
+    stack = find_stack(" ".join(str(row.get(name) or "").lower() for name in ("stack", "repo", "source")))
+    zero = _read_zero(layout, load_stacks()[stack].zero_stage, stages)
+    data, fsdp = _read_data({**layout, "zero_stage": zero}, devices, tp * stages * cp)
+    micro, micro_batches = _read_batch(row, data)
+    _check_layout(shape, layout, tp=tp, stages=stages)
+    states = read_size(row, "zero_group", data) if zero in (1, 2) else fsdp
     return StepRow(
-        model=model,
+        shape=shape,
         device=device,
         memory_bytes=memory_bytes,
+        devices=devices,
         data=data,
-        fsdp=data if zero == 3 and fsdp == 1 else fsdp,
+        fsdp=fsdp,
+        state_devices=min(states, data),
         zero=zero,
         tp=tp,
         stages=stages,
-        virtual_stages=_read_size(layout, "virtual_stages", 1),
-        is_sequence_parallel=bool(layout.get("sequence_parallel")),
+        cp=cp,
+        ep=_read_experts(layout, shape, devices // stages),
+        virtual_stages=read_size(layout, "virtual_stages", 1),
+        is_sequence_parallel=bool(layout.get("sequence_parallel")) and tp > 1,
         micro_batch=micro,
-        micro_batches=batch // (micro * data),
+        micro_batches=micro_batches,
+        seq=seq,
         dtype=_read_dtype(row, device),
         remat=_read_remat(row),
-        assumed=(*assumed, *(("remat",) if row.get("remat") is None else ())),
+        stack=stack,
+        assumed=(*assumed, *(name for name in OPEN_FIELDS if row.get(name) is None)),
     )
 
 
@@ -102,38 +129,65 @@ def _read_device(row: Mapping[str, Any], like: str | None) -> tuple[str, int]:
     return device, MEMORY_SIZES.get(str(name), load_profile(device).memory_bytes)
 
 
-def _read_model(row: Mapping[str, Any], stages: int) -> tuple[Model, tuple[str, ...]]:
-    """Return the sizes of the stage with the most layers, and the fields that were assumed."""
-    shape = row.get("shape")
-    if not isinstance(shape, Mapping):
-        raise InvalidRequest("shape", got=shape, wanted="an object with layers, hidden, heads, ffn, vocab")
-    if shape.get("experts") or shape.get("attention"):
-        raise InvalidRequest("experts or latent attention, which are not priced", where="shape", wanted="a dense model")
-    layers, heads = _read_size(shape, "layers"), _read_size(shape, "heads")
-    if layers < stages:
-        raise InvalidRequest("layout.pp", got=stages, wanted=f"at most layers = {layers}")
-    hidden, seq = _read_size(shape, "hidden"), _read_size(row, "seq")
-    kv_heads = _read_size(shape, "kv_heads", heads)
-    model = Model(
-        "llama" if shape.get("gated") else "gpt",
-        -(-layers // stages),
-        hidden,
-        heads,
-        kv_heads if shape.get("gated") else heads,
-        _read_size(shape, "ffn", 4 * hidden),
-        _read_size(shape, "vocab", UNSTATED_VOCABULARY),
-        seq,
-    )
-    return model, tuple(name for name in ("ffn", "vocab") if not shape.get(name))
+def _read_zero(layout: Mapping[str, Any], default: int, stages: int) -> int:
+    """Return the stage of ZeRO; unstated, with pipeline stages at most 1, as gradients are kept over micro batches."""
+    zero = (min(default, 1) if stages > 1 else default) if layout.get("zero_stage") is None else layout["zero_stage"]
+    if isinstance(zero, bool) or zero not in (0, 1, 2, 3):
+        raise InvalidRequest("zero_stage", where="layout", got=zero, wanted="0, 1, 2 or 3")
+    return int(zero)
+
+
+def _read_data(layout: Mapping[str, Any], devices: int, others: int) -> tuple[int, int]:
+    """Return the devices that split the batch, and those of them that split the parameters."""
+    if devices % others:
+        raise InvalidRequest("devices", got=devices, wanted=f"a multiple of tp * pp * cp = {others}")
+    data, fsdp = devices // others, read_size(layout, "fsdp", 1)
+    dp = read_size(layout, "dp", data)
+    if data not in (dp, dp * fsdp):
+        raise InvalidRequest("devices", got=devices, wanted=f"dp * tp * pp * cp = {dp * others}")
+    if data % fsdp:
+        raise InvalidRequest("fsdp", where="layout", got=fsdp, wanted=f"a divisor of dp = {data}")
+    return data, data if layout["zero_stage"] == 3 and fsdp == 1 else fsdp
+
+
+def _read_batch(row: Mapping[str, Any], data: int) -> tuple[int, int]:
+    """Return the sequences of a micro batch, all of a device group if unstated, and the micro batches of a step."""
+    batch = read_size(row, "global_batch")
+    micro = read_size(row, "micro_batch", max(1, batch // data))
+    if batch % (micro * data):
+        raise InvalidRequest("global_batch", got=batch, wanted=f"a multiple of micro_batch * dp = {micro * data}")
+    return micro, batch // (micro * data)
+
+
+def _check_layout(shape: ModelShape, layout: Mapping[str, Any], *, tp: int, stages: int) -> None:
+    if shape.layers < stages:
+        raise InvalidRequest("layout.pp", got=stages, wanted=f"at most layers = {shape.layers}")
+    if shape.hidden < tp:
+        raise InvalidRequest("layout.tp", got=tp, wanted=f"at most hidden = {shape.hidden}")
+
+
+def _read_experts(layout: Mapping[str, Any], shape: ModelShape, devices: int) -> int:
+    ep = read_size(layout, "ep", 1)
+    if ep > max(1, min(shape.experts, devices)):
+        wanted = f"at most {max(1, min(shape.experts, devices))}, the experts or the devices of a stage"
+        raise InvalidRequest("layout.ep", got=ep, wanted=wanted)
+    return ep
 
 
 def _read_dtype(row: Mapping[str, Any], device: str) -> str:
-    name = row.get("precision")
-    dtype = DTYPES.get(name, name) if isinstance(name, str) else name
-    if dtype not in ("f32", "f16", "bf16"):
-        raise InvalidRequest("precision that is not priced", got=name, wanted="f32, f16 or bf16")
-    peaks = load_profile(device).peak_flops
-    if dtype not in peaks:
+    """Return the element type of products.
+
+    Unstated is fp8 where the device has it: published tables that leave it out are of fp8 recipes.
+    """
+    name, peaks = row.get("precision"), load_profile(device).peak_flops
+    if name is None:
+        return "fp8" if "f8e4m3" in peaks else "bf16" if "bf16" in peaks else "f16"
+    word = name.lower().replace("-", " ").removeprefix("te ").split() if isinstance(name, str) else []
+    dtype = DTYPES.get(word[0], word[0]) if word else None
+    dtype = "fp8" if dtype and dtype.startswith("fp8") else dtype
+    if dtype not in ("f32", "f16", "bf16", "fp8"):
+        raise InvalidRequest("precision that is not priced", got=name, wanted="f32, f16, bf16 or fp8")
+    if ("f8e4m3" if dtype == "fp8" else dtype) not in peaks:
         wanted = f"one of {', '.join(peaks)}"
         raise InvalidRequest("precision that the device lacks", where=device, got=name, wanted=wanted)
     return dtype
@@ -141,13 +195,8 @@ def _read_dtype(row: Mapping[str, Any], device: str) -> str:
 
 def _read_remat(row: Mapping[str, Any]) -> str:
     name = row.get("remat")
-    if not (name is None or isinstance(name, str)) or name not in REMAT:
-        raise InvalidRequest("remat", got=name, wanted=f"one of {', '.join(each for each in REMAT if each)}")
+    if name is None:
+        return "none"
+    if not isinstance(name, str) or name not in REMAT:
+        raise InvalidRequest("remat", got=name, wanted=f"one of {', '.join(REMAT)}")
     return REMAT[name]
-
-
-def _read_size(row: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    value = default if row.get(name) is None else row[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise InvalidRequest("number", where=name, got=value, wanted=f"a whole number from 1 to {LARGEST}")
-    return value

@@ -1,0 +1,55 @@
+"""Seconds of the kernels of a training step, from the fitted classes of kernels (`planner.choose.hardware.op_times`).
+
+A device without fitted classes has the efficiency of products that its profile cites, or the classes of the device
+with the nearest peaks. Products of fp8 steps are timed in bf16 here; the software's constants scale them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from planner.choose.hardware import load_profile
+from planner.choose.hardware.efficiency import PRODUCT
+from planner.choose.hardware.op_classes import OP_CLASSES
+from planner.choose.hardware.op_rates import find_rates
+from planner.choose.hardware.op_times import list_fitted
+from planner.usecases.predict_ops import find_fit
+from planner.usecases.steps.shapes import Matrix
+
+ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 2}
+"""Bytes of an element of activations, by the element type of products."""
+
+
+def product_s(device: str, dtype: str, sizes: tuple[float, float, float]) -> float:
+    """Return the seconds of a product [m, k] [k, n], given m, n, k."""
+    m, n, k = (max(1.0, each) for each in sizes)
+    profile = load_profile(device)
+    if PRODUCT in profile.efficiency and device not in list_fitted():
+        return profile.op_s("linear", dtype, 2 * m * n * k, ITEMSIZES[dtype] * (m * n + m * k + k * n), PRODUCT)
+    if dtype == "f32":
+        return _kernel_s(device, "linear", dtype, (("B", 1.0), ("M", m), ("N", n), ("K", k)))
+    return _kernel_s(device, "gemm", dtype, (("m", m), ("n", n), ("k", k)))
+
+
+def linear_s(device: str, dtype: str, tokens: float, *, matrices: Sequence[Matrix]) -> tuple[float, float]:
+    """Return the seconds of the forward products of some tokens with matrices, and of their two backward products."""
+    forward = sum(product_s(device, dtype, (tokens, n, k)) for n, k in matrices)
+    backward = sum(
+        product_s(device, dtype, (tokens, k, n)) + product_s(device, dtype, (k, n, tokens)) for n, k in matrices
+    )
+    return forward, backward
+
+
+def attention_s(device: str, dtype: str, **sizes: float) -> float:
+    """Return the seconds of causal attention as one forward kernel; sizes as the columns of `context_attention`."""
+    columns = {"prefix": 0.0, "window": 0.0, **sizes}
+    return _kernel_s(device, "context_attention", dtype, tuple(sorted(columns.items())))
+
+
+@lru_cache(maxsize=1 << 16)
+def _kernel_s(device: str, op: str, dtype: str, sizes: tuple[tuple[str, float], ...]) -> float:
+    fit, rates = find_fit(device, op, dtype).fit, find_rates(load_profile(device), f"{op}.{dtype}")
+    return float(fit.seconds(OP_CLASSES[op], rates, {name: np.array([size]) for name, size in sizes})[0])
