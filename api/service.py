@@ -11,6 +11,7 @@ from api.jobs.database import Database
 from api.jobs.plan_repository import PlanRepository
 from api.jobs.queue import JobQueue
 from api.jobs.retention import purge
+from api.jobs.sweep_worker import SweepWorker
 from api.jobs.worker import Worker
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
@@ -23,6 +24,8 @@ from api.webhooks.store import WebhookStore
 
 MAX_CONCURRENT_TASKS = 2
 """Validations, exports and reshards that run at the same time."""
+MAX_SWEEPS = 2
+"""Sweeps that a process with workers leads at the same time."""
 QUEUE_WAIT_S = 2.0
 PURGE_EVERY_S = 600.0
 
@@ -50,6 +53,7 @@ class Service:
         self.dispatcher = WebhookDispatcher(self.webhooks, sender or WebhookSender()) if settings.webhooks else None
         worker_parts = self.jobs, self.processes, self.limits, self.metrics
         self.workers = tuple(Worker(*worker_parts) for _ in range(settings.workers))
+        self.sweep_workers = tuple(SweepWorker(*worker_parts) for _ in range(MAX_SWEEPS if self.workers else 0))
         self.streams = OpenStreams(settings.limits.streams)
         self._task_slots = TaskSlots(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
@@ -58,7 +62,7 @@ class Service:
 
     def start(self) -> None:
         self.processes.prepare()
-        for worker in self.workers:
+        for worker in self._all_workers:
             worker.start()
         if self.dispatcher is not None:
             self.dispatcher.start()
@@ -71,20 +75,24 @@ class Service:
 
     def wake(self) -> None:
         """Tell the workers that the queue has a new plan."""
-        for worker in self.workers:
+        for worker in self._all_workers:
             worker.loop.wake()
+
+    @property
+    def _all_workers(self) -> tuple[Worker, ...]:
+        return *self.sweep_workers, *self.workers
 
     @property
     def is_alive(self) -> bool:
         """Return whether every thread of this process is there to go on with its work."""
         purging = () if self._purging is None else (self._purging,)
         delivering = () if self.dispatcher is None else self.dispatcher.loops
-        return all(loop.is_alive for loop in (*(worker.loop for worker in self.workers), *purging, *delivering))
+        return all(loop.is_alive for loop in (*(worker.loop for worker in self._all_workers), *purging, *delivering))
 
     @property
     def is_working(self) -> bool:
         """Return whether no worker of this process failed in its last step."""
-        return not any(worker.loop.error for worker in self.workers)
+        return not any(worker.loop.error for worker in self._all_workers)
 
     @property
     def has_worker(self) -> bool:
@@ -98,7 +106,7 @@ class Service:
     def stop(self) -> None:
         """Kill all child processes; plans that were being solved go back to the queue."""
         self.begin_shutdown()
-        for worker in self.workers:
+        for worker in self._all_workers:
             worker.stop()
         if self.dispatcher is not None:
             self.dispatcher.stop()

@@ -27,7 +27,7 @@ class Limits:
     `body_bytes` applies to a body as received and again as decompressed; it must arrive within `body_s`. A process
     holds `bodies_bytes` of bodies at once, half of them of one tenant. `max_queued` plans and `streams` of events are
     allowed per tenant, `webhooks` and `requests_per_s` (`burst` at once) per key. A child process is killed when it
-    exceeds a `child_*` limit, or `answer_wall_s` where a request waits for it.
+    exceeds a `child_*` limit, or `answer_wall_s` where a request waits for it. A sweep may take `sweep_wall_s`.
     """
 
     body_bytes: int = MAX_BYTES
@@ -45,6 +45,7 @@ class Limits:
     child_cpu_s: int = 1800
     child_memory_bytes: int = 8 * GIB
     answer_wall_s: float = 60.0
+    sweep_wall_s: float = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ import typer
 from api.cli.errors import INTERRUPTED
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
-from api.cli.progress import show_capacity_progress
+from api.cli.progress import show_capacity_progress, show_sweep_progress
 from api.cli.render_capacity import print_capacity_tables
+from api.client import ServiceClient
 from api.options import CapacityOptions, ModelOptions, ModelSeries
-from api.remote_planner import plan_on_server
+from api.remote_capacity import RetryingClient, describe_question, search_on_server
 from planner import pipeline
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
 from planner.documents.graphs import read_mesh
@@ -39,7 +40,9 @@ DEFAULT_BATCH: int = ModelOptions.model_fields["batch"].default
 Graphs = Annotated[
     list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
 ]
-Server = Annotated[str | None, typer.Option(help="A server whose workers plan; its API key in SHARDPLAN_KEY.")]
+Server = Annotated[
+    str | None, typer.Option(help="A server that searches with its workers; its API key in SHARDPLAN_KEY.")
+]
 Journal = Annotated[Path | None, typer.Option(help="A file of finished candidates: a later run resumes from it.")]
 
 
@@ -72,10 +75,14 @@ def capacity(
         check_writable(path)
     deadline = Deadline(options.time_limit_s)
     question = _build_question(graphs, hardware, mesh, models=models, options=options)
+    if server is not None:
+        request = describe_question(question, options, read_mesh(mesh) if mesh else None, jobs=jobs)
+        _print_capacity(_search_on_server(server, request, plans, validate=validate, journal=journal), output, as_json)
+        return
     rest_s = deadline.elapsed_s  # the answer is written in about the time in which the question was read
     if plans or validate:
         rest_s += WRITE_SHARE * (options.time_limit_s or 0.0)
-    search = _search(question, jobs, server, deadline=deadline.sooner(rest_s), journal=journal)
+    search = _search(question, jobs, deadline=deadline.sooner(rest_s), journal=journal)
     budget, documents = CapacityBudget(options.max_step_s, options.max_cost), {}
     if (plans or validate) and not search.is_cancelled:
         documents = _write_plans(search, budget, plans, validate=validate, deadline=deadline)
@@ -139,12 +146,31 @@ def _parse_offer(text: str) -> HardwareOffer:
         raise InvalidRequest("price of a device-hour", got=price, wanted="a number, such as h100-sxm=2.5") from None
 
 
-def _search(
-    question: CapacityQuestion, jobs: int, server: str | None, *, deadline: Deadline, journal: Path | None
-) -> CapacitySearch:
+def _search_on_server(
+    server: str, request: Mapping[str, Any], folder: Path | None, *, validate: bool, journal: Path | None
+) -> dict[str, Any]:
+    """Return a server's answer; fetch, run and write the plans of its frontier where that is asked for."""
+    if journal:
+        raise InvalidRequest("--journal with --server", wanted="one of them: a server keeps what it has planned")
+    client = RetryingClient(ServiceClient(server))
+    try:
+        with show_sweep_progress() as on_progress:
+            document = search_on_server(client, request, on_progress)
+    except KeyboardInterrupt:
+        typer.echo("The search goes on: the same command follows it.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    for reference in (point["plan"] for point in document["frontier"] if folder or validate):
+        if validate:
+            reference["verdict"] = client.request("/v1/validations", {"plan": reference["id"]})["verdict"]
+        if folder:
+            document_path = f"/v1/plans/{reference['id']}/document"
+            write_json(folder / f"{reference['id']}.json.gz", client.request(document_path))
+    return document
+
+
+def _search(question: CapacityQuestion, jobs: int, *, deadline: Deadline, journal: Path | None) -> CapacitySearch:
     """Search with a line of progress on a terminal. What the deadline has cut short is not journaled."""
     journaled = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
-    start = plan_on_server(server, question, deadline) if server else None
     with show_capacity_progress() as on_change:
 
         def on_outcome(search: CapacitySearch, number: int) -> None:
@@ -155,7 +181,6 @@ def _search(
         return planning.search_meshes(
             question,
             processes=jobs,
-            ask=start,
             deadline=deadline,
             known=journaled,
             on_start=on_change,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 
@@ -42,6 +43,21 @@ def show_capacity_progress() -> Iterator[Callable[[CapacitySearch, int], None]]:
     with _status_line() as show:
         show("computing lower bounds")
         yield lambda search, _number: show(describe_search(search))
+
+
+@contextmanager
+def show_sweep_progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a callback that shows the state of a search on a server."""
+    with _status_line() as show:
+        yield lambda sweep: show(_describe_sweep(sweep))
+
+
+def _describe_sweep(sweep: Mapping[str, Any]) -> str:
+    state = sweep["progress"]
+    if state is None:
+        return f"the search is {sweep['status']}"
+    running = f"; planning {', '.join(state['running'])}" if state["running"] else ""
+    return f"{state['decided']} of {state['candidates']} candidates decided, {state['planned']} planned{running}"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from api.http import plan_intake, problems
 from api.http.limits import BodyBudget, RateLimiter
 from api.http.openapi import build_openapi
 from api.http.query_params import reject_unknown_query_params
-from api.http.routes import documents, events, models, plans, reports, system, tasks, webhooks
+from api.http.routes import capacity, documents, events, models, plans, reports, system, tasks, webhooks
 from api.http.security import RequestMiddleware
 from api.service import Service
 from planner.version import VERSION
@@ -39,7 +39,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.recent_requests = plan_intake.RecentRequests()
     app.state.bodies = BodyBudget(service.limits.bodies_bytes)
     app.state.rate_limiter = RateLimiter(service.limits.requests_per_s, service.limits.burst)
-    for part in (plans, documents, reports, events, tasks, webhooks, models, system):
+    for part in (plans, documents, reports, events, capacity, tasks, webhooks, models, system):
         app.include_router(part.router)
     problems.install_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=1024)

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from api.jobs.database import UNAVAILABLE
-from api.jobs.queue import IdempotencyConflict
+from api.jobs.idempotency import IdempotencyConflict
 from api.jobs.queue_quota import QueueFull
 from api.jobs.worker_process import TaskResult
 from api.service import ServiceBusy

@@ -1,28 +1,24 @@
-"""Capacity questions over HTTP: small ones, answered while the caller waits."""
+"""Capacity questions over HTTP: their schema, and the planner's values they describe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from api.http.requests import BuiltInHardware, MeshInput, at_pointer
-from api.options import CapacityOptions, ModelOptions, PlanTimeLimit, SweepTimeLimit
+from api.options import CapacityOptions, ModelOptions
 from planner.choose import hardware
-from planner.documents.capacity import dump_capacity
 from planner.documents.graphs import load_mesh
 from planner.documents.hardware import read_profile
-from planner.documents.schemas import GraphDocument, MeshDocument, validate_document
+from planner.documents.schemas import GraphDocument, MeshDocument
 from planner.documents.strict_model import StrictModel
 from planner.errors import InvalidRequest
 from planner.frontends.zoo import SEQUENCE
 from planner.frontends.zoo.models import find_model
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
-from planner.planning.deadline import Deadline
-from planner.usecases.capacity import search_meshes
-from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
 from planner.usecases.capacity_workloads import read_workload, zoo_workloads
 
 SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "vocabulary", "experts")
@@ -55,7 +51,8 @@ class CapacityRequest(CapacityOptions):
 
     Without a mesh every factorisation is a candidate. A model is given as `import zoo` has it on the command line.
 
-    Candidates that are not reached within `time_limit_s` are skipped, and `complete` is then false.
+    Candidates that are not reached within `time_limit_s`, from the start of the search, are skipped, and `complete` is
+    then false.
     """
 
     graphs: Annotated[
@@ -70,8 +67,7 @@ class CapacityRequest(CapacityOptions):
         list[OfferRequest], Field(min_length=1, max_length=MAX_CHOICES, description="The kinds of devices on offer.")
     ] = Field(default=[OfferRequest()])
     mesh: MeshInput | None = None
-    plan_time_limit_s: PlanTimeLimit = 10.0
-    time_limit_s: SweepTimeLimit = 30.0
+    jobs: Annotated[int, Field(ge=1, le=256, description="Meshes planned at the same time, where workers allow.")] = 4
 
 
 def check_capacity_request(request: CapacityRequest) -> None:
@@ -115,15 +111,10 @@ def _build_template(mesh: MeshDocument | str | None) -> Mesh | None:
             return load_mesh(document)
 
 
-def _build_model(model: ModelRequest) -> Iterator[CapacityWorkload]:
-    return zoo_workloads(model.name, batches=[model.batch], seqs=[model.seq], **model.options)
-
-
-def answer_capacity(raw: Any) -> dict[str, Any]:
-    """Return the capacity document of a request. Raises ShardplanError, with a pointer where it is known."""
-    request = validate_document(CapacityRequest, raw, "body")
-    deadline = Deadline(request.time_limit_s)
-    models = [workload for model in request.models for workload in _build_model(model)]
-    search = search_meshes(build_capacity_question(request, models), deadline=deadline)
-    with at_pointer(""):
-        return dump_capacity(search, CapacityBudget(request.max_step_s, request.max_cost))
+def build_models(request: CapacityRequest) -> list[CapacityWorkload]:
+    """Build the built-in models of a request."""
+    return [
+        workload
+        for model in request.models
+        for workload in zoo_workloads(model.name, batches=[model.batch], seqs=[model.seq], **model.options)
+    ]

@@ -51,7 +51,7 @@ class ResponseModel(BaseModel):
 
 
 class PlanLinks(ResponseModel):
-    """Paths of what belongs to a plan; `document` is null until the plan is solved."""
+    """Paths of what belongs to a plan, or to a capacity question; `document` is null until there is one."""
 
     self: str
     events: str
@@ -218,6 +218,53 @@ class ProblemDetails(ResponseModel):
 
 def _to_datetime(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+class SweepProgress(ResponseModel):
+    """What a search knows: the candidates that are decided, of which some were planned, and the frontier so far.
+
+    `running` are the meshes that are planned now. Cost and time are of a step, or of a token where the graphs have
+    tokens.
+    """
+
+    candidates: int
+    decided: int
+    planned: int
+    running: list[str]
+    frontier: list[dict[str, JsonValue]]
+
+
+class SweepResponse(ResponseModel):
+    """The state of a capacity question; `progress` is null until the search has begun.
+
+    It ends `complete`, or `incomplete` where its time limit left candidates unplanned.
+    """
+
+    id: PlanId
+    status: Literal["queued", "running", "complete", "incomplete", "cancelled", "failed"]
+    name: str
+    progress: SweepProgress | None
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    links: PlanLinks
+
+    @classmethod
+    def of(cls, record: PlanRecord) -> SweepResponse:
+        path, has_document = f"/v1/capacity/{record.id}", record.status in ("complete", "incomplete")
+        return cls.model_validate(
+            {
+                **{key: getattr(record, key) for key in ("id", "status", "name", "error")},
+                "progress": record.progress or None,
+                **{key: _to_datetime(getattr(record, key)) for key in ("created_at", "started_at", "ended_at")},
+                "links": {
+                    "self": path,
+                    "events": f"{path}/events",
+                    "document": f"{path}/document" if has_document else None,
+                },
+            }
+        )
 
 
 class CapacityResponse(ResponseModel):

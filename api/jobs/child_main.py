@@ -1,28 +1,28 @@
 """`python -m api.jobs.child_main`: the fork server whose children do one task each and may be killed at any time.
 
 A child reads a line of JSON (`kind`, limits, `bytes` of the payload) and the compressed task from standard input. It
-answers with lines of JSON: `begun`, `incumbent` while it solves, then `result` with a payload, `refused` where the task
-is invalid, or `failed`. Output of libraries goes to standard error. When the server dies, standard input ends, and the
-child kills its process group; a timer of its own kills it where the server cannot.
+answers with lines of JSON: `begun`, `incumbent` while it solves, `ask` for a plan of the queue, then `result` with a
+payload, `refused` where the task is invalid, `exceeded`, or `failed`. Output of libraries goes to standard error. When
+the server dies, standard input ends, and the child kills its process group; a timer of its own kills it where the
+server cannot.
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, Any
 
-from api.http import requests_capacity
 from api.http.requests import PlanInputs, PlanRequest, at_pointer, build_plan_inputs, pack_json, unpack_json
 from api.http.requests_reshard import answer_reshard
 from api.jobs import fork_server
-from api.jobs.ipc import IpcMessage, receive_message, send_message
+from api.jobs.child_link import ParentLink
+from api.jobs.ipc import IpcMessage, receive_message
+from api.jobs.sweep_task import answer_capacity
 from api.model_formats import convert_model
 from planner import pipeline
 from planner.choose.cost import PICO
@@ -40,8 +40,7 @@ from planner.planning.deadline import PlanProgress
 from planner.run.validate import validate
 from planner.usecases.check import compare_plans
 
-ReportProgress = Callable[[dict[str, Any]], None]
-TaskFunction = Callable[[Any, ReportProgress], tuple[dict[str, Any], Any]]
+TaskFunction = Callable[[Any, ParentLink], tuple[dict[str, Any], Any]]
 """Does a task; returns the head of the result message, and the result."""
 
 GRACE_S = 5.0
@@ -62,21 +61,22 @@ WARM_UP_REQUEST = {
 """
 
 
-def plan_task(task: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def plan_task(task: Any, parent: ParentLink | None) -> tuple[dict[str, Any], Any]:
     """Return a plan document, with its status, incumbent, bound and gap in the head."""
     inputs: PlanInputs = build_plan_inputs(validate_document(PlanRequest, task, "body"))
 
     def on_progress(state: PlanProgress) -> None:
         incumbent_s = None if state.incumbent is None else state.incumbent * PICO
-        report(
-            {
-                "stage": state.stage,
-                "incumbent_s": incumbent_s,
-                "bound_s": state.bound * PICO,
-                "gap": state.gap,
-                "elapsed_s": state.elapsed_s,
-            }
-        )
+        if parent is not None:
+            parent.report(
+                {
+                    "stage": state.stage,
+                    "incumbent_s": incumbent_s,
+                    "bound_s": state.bound * PICO,
+                    "gap": state.gap,
+                    "elapsed_s": state.elapsed_s,
+                }
+            )
 
     document = dump_plan(
         pipeline.plan(inputs.graph, inputs.mesh, inputs.hardware, request=inputs.request, on_progress=on_progress)
@@ -84,17 +84,17 @@ def plan_task(task: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
     solver = document["solver"]
     numbers = {"incumbent_s": solver["objective_s"], "bound_s": solver["bound_s"], "gap": solver["gap"]}
     status = "timeout" if solver["status"] == "unknown" else solver["status"]
-    return {"status": status, "id": document["id"], **numbers}, document
+    return {"status": status, "id": document["id"], "progress": numbers}, document
 
 
-def validation_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def validation_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the verdict of running a plan."""
     with at_pointer("/plan"):
         program = load_program(parse_plan(task["plan"], "plan"))
     return {}, dump_verdict(validate(program, task["backend"], task["shrink"], task["precision"], task["seed"]))
 
 
-def export_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def export_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return a plan's program in another tool's language."""
     try:
         return {}, export_program(load_program(parse_plan(task["plan"], "plan")), task["format"])
@@ -102,34 +102,34 @@ def export_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any
         raise error.at(f"format {task['format']}") from error
 
 
-def report_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def report_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the data of a plan's report, or the report as a page."""
     report = dump_report(*(parse_plan(plan, "plan") for plan in task["plans"]))
     return {}, html_page(report) if task["form"] == "html" else report
 
 
-def check_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def check_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the comparison of a plan with its base; a plan of another version is planned again."""
     base, new = (parse_plan(task[key], key) for key in ("base", "new"))
     return {}, dump_check(compare_plans(base, new), parse_limits(task["fail_on"], "fail_on"))
 
 
-def reshard_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def reshard_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the cheapest program between two shardings."""
     return {}, answer_reshard(task)
 
 
-def capacity_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """Return the answer to a capacity question."""
-    return {}, requests_capacity.answer_capacity(task)
+def sweep_task(task: Any, parent: ParentLink) -> tuple[dict[str, Any], Any]:
+    """Return the answer to a capacity question, whose candidates are planned in the queue."""
+    return answer_capacity(task, parent)
 
 
-def conversion_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def conversion_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the graph document of a model in another tool's format."""
     return {}, convert_model(task)
 
 
-def model_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def model_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the graph document of a built-in model."""
     return {}, import_zoo(**task)
 
@@ -141,7 +141,7 @@ TASKS: Mapping[str, TaskFunction] = {
     "report": report_task,
     "check": check_task,
     "reshard": reshard_task,
-    "capacity": capacity_task,
+    "sweep": sweep_task,
     "conversion": conversion_task,
     "model": model_task,
 }
@@ -154,22 +154,19 @@ def serve_tasks(functions: Mapping[str, TaskFunction]) -> None:
 
 def _run_one_task(tasks: Mapping[str, TaskFunction], requests: IO[bytes], out: IO[bytes]) -> None:
     """Do one task, if one comes."""
-    message = receive_message(requests)
+    message, parent = receive_message(requests), ParentLink(requests, out)
     if message is None:
         return
-    send_message(out, IpcMessage({"kind": "begun"}))
+    parent.send(IpcMessage({"kind": "begun"}))
     _set_limits(message.head)
-    watcher = threading.Thread(target=_exit_with_server, daemon=True)
-    watcher.start()
-    send_message(out, _perform(tasks[message.head["kind"]], message.payload, out))
-    watcher.join()  # killed with the group, so that processes which the task left running end too
+    parent.start_receiving()
+    parent.send(_perform(tasks[message.head["kind"]], message.payload, parent))
+    parent.await_end()
 
 
-def _perform(task: TaskFunction, payload: bytes, out: IO[bytes]) -> IpcMessage:
+def _perform(task: TaskFunction, payload: bytes, parent: ParentLink) -> IpcMessage:
     try:
-        head, result = task(
-            unpack_json(payload), lambda fields: send_message(out, IpcMessage({"kind": "incumbent", **fields}))
-        )
+        head, result = task(unpack_json(payload), parent)
         return IpcMessage({"kind": "result", **head}, pack_json(result))
     except ShardplanError as error:
         parts = {"got": error.got, "wanted": error.wanted}
@@ -196,11 +193,6 @@ def _set_limits(head: Mapping[str, Any]) -> None:
     signal.setitimer(signal.ITIMER_REAL, head["wall_s"] + GRACE_S)
 
 
-def _exit_with_server() -> None:
-    os.read(0, 1)  # nothing follows the task, so this returns when the other end is closed
-    os.killpg(0, signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    plan_task(WARM_UP_REQUEST, lambda progress: None)
+    plan_task(WARM_UP_REQUEST, None)
     serve_tasks(TASKS)

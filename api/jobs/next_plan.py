@@ -1,4 +1,4 @@
-"""Which plan a worker takes next.
+"""Which plan, or which sweep, a worker takes next.
 
 A plan whose worker is gone comes first: one whose lease has expired, or ends later than a lease can that began now,
 because the clock was set back. Else each tenant waits in a line of its own, in the order in which plans were queued.
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import CTE, ScalarSelect, Select, bindparam, func, or_, select
+from sqlalchemy import CTE, BindParameter, ScalarSelect, Select, bindparam, func, or_, select
 
 from api.jobs.tables import plans
 
 running, queued = plans.alias("running"), plans.alias("queued")
+KIND: BindParameter[str] = bindparam("kind")
 
 _LOST = select(func.min(plans.c.number)).where(
+    plans.c.kind == KIND,
     plans.c.state == "running",
     or_(plans.c.lease_until < bindparam("now"), plans.c.lease_until > bindparam("latest")),
 )
@@ -27,9 +29,10 @@ _LOST = select(func.min(plans.c.number)).where(
 
 def _list_waiting_tenants() -> CTE:
     """Return the tenants that have queued plans, and a last row that is NULL."""
-    first = select(func.min(plans.c.tenant).label("tenant")).where(plans.c.state == "queued")
+    first = select(func.min(plans.c.tenant).label("tenant")).where(plans.c.kind == KIND, plans.c.state == "queued")
     tenants = first.cte("tenants", recursive=True)
-    after = select(func.min(queued.c.tenant)).where(queued.c.state == "queued", queued.c.tenant > tenants.c.tenant)
+    is_after = queued.c.kind == KIND, queued.c.state == "queued", queued.c.tenant > tenants.c.tenant
+    after = select(func.min(queued.c.tenant)).where(*is_after)
     return tenants.union_all(select(after.scalar_subquery()).where(tenants.c.tenant.is_not(None)))
 
 
@@ -40,8 +43,10 @@ def _of_tenant(value: Any, *conditions: Any) -> ScalarSelect[Any]:
     return select(value).where(*conditions).correlate(_TENANTS).scalar_subquery()
 
 
-_FIRST_QUEUED = _of_tenant(func.min(queued.c.number), queued.c.state == "queued", queued.c.tenant == _TENANTS.c.tenant)
-_RUNNING = _of_tenant(func.count(), running.c.state == "running", running.c.tenant == _TENANTS.c.tenant)
+_IS_QUEUED = queued.c.kind == KIND, queued.c.state == "queued", queued.c.tenant == _TENANTS.c.tenant
+_IS_RUNNING = running.c.kind == KIND, running.c.state == "running", running.c.tenant == _TENANTS.c.tenant
+_FIRST_QUEUED = _of_tenant(func.min(queued.c.number), *_IS_QUEUED)
+_RUNNING = _of_tenant(func.count(), *_IS_RUNNING)
 _LAST_START = _of_tenant(func.coalesce(func.max(running.c.started_at), 0.0), running.c.tenant == _TENANTS.c.tenant)
 _FIRST_IN_TURN = (
     select(_FIRST_QUEUED)
@@ -52,4 +57,4 @@ _FIRST_IN_TURN = (
 )
 
 NEXT_NUMBER: Select[Any] = select(func.coalesce(_LOST.scalar_subquery(), _FIRST_IN_TURN.scalar_subquery()))
-"""The number of the next plan, or NULL. Parameters: `now`, and `latest`, when a lease ends that begins now."""
+"""The number of the next plan, or NULL. Parameters: `kind`, `now`, and `latest`, when a lease ends that begins now."""

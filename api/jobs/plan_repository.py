@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, select
 
 from api.jobs.database import Database
-from api.jobs.tables import IS_CURRENT_RESULT, events, outcomes, plans, workers
+from api.jobs.tables import IS_CURRENT_RESULT, JobKind, events, outcomes, plans, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,16 @@ class PlanRepository:
     def __init__(self, store: Database) -> None:
         self.store = store
 
-    def find(self, tenant: str, plan: str) -> PlanRecord | None:
-        """Return a tenant's plan, or None, even where another tenant has a plan with that id."""
+    def find(self, tenant: str, plan: str, kind: JobKind = "plan") -> PlanRecord | None:
+        """Return a tenant's plan or sweep, or None, even where another tenant has one with that id."""
         with self.store.connect() as connection:
-            row = connection.execute(_FIND_PLAN, {"tenant": tenant, "plan": plan}).first()
+            row = connection.execute(_FIND_PLAN, {"tenant": tenant, "plan": plan, "kind": kind}).first()
         return None if row is None else _to_record(row)
 
     def page(self, tenant: str, after: int | None, limit: int) -> list[PlanRecord]:
         """Return a tenant's plans, newest first; `after`: only those with a smaller number."""
-        query = _select_records().where(plans.c.tenant == tenant).order_by(plans.c.number.desc()).limit(limit)
+        is_listed = plans.c.tenant == tenant, plans.c.kind == "plan"
+        query = _select_records().where(*is_listed).order_by(plans.c.number.desc()).limit(limit)
         if after is not None:
             query = query.where(plans.c.number < after)
         with self.store.connect() as connection:
@@ -98,7 +99,9 @@ def _select_records() -> Select[Any]:
     return select(*columns, *ended).select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
 
 
-_FIND_PLAN = _select_records().where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
+_FIND_PLAN = _select_records().where(
+    plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"), plans.c.kind == bindparam("kind")
+)
 
 
 def _to_record(row: Any) -> PlanRecord:

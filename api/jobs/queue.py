@@ -26,9 +26,10 @@ from sqlalchemy import (
 
 from api.jobs.database import Database
 from api.jobs.group_commit import GroupCommit, WriteRejected
+from api.jobs.idempotency import find_first_plan, remember_first_plan
 from api.jobs.next_plan import NEXT_NUMBER
 from api.jobs.queue_quota import QueueQuota
-from api.jobs.tables import IS_CURRENT_RESULT, events, idempotency, outcomes, plans, workers
+from api.jobs.tables import IS_CURRENT_RESULT, JobKind, events, outcomes, plans, workers
 from api.settings import DAY_S
 from api.webhooks.store import queue_deliveries
 
@@ -37,25 +38,28 @@ MAX_CHILD_DEATHS = 3
 MAX_ATTEMPTS = 12
 """Nor is a plan whose workers disappeared this often: they may have been stopped for other reasons, but not so often.
 """
-RETRYABLE = ("timeout", "cancelled", "failed")
+RETRYABLE = ("timeout", "incomplete", "cancelled", "failed")
 """Results after which the same request may be queued again."""
 
 
-class IdempotencyConflict(WriteRejected):
-    """An idempotency key was used with another body before."""
+class SweepEnded(WriteRejected):
+    """A plan is requested for a sweep that has ended, or that nobody leads."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
     """A plan to solve: its id, the graph's name, and the compressed request for the child process.
 
-    `traceparent` is the span of the request that it came with (`api.tracing`).
+    `traceparent` is the span of the request that it came with (`api.tracing`), `sweep` the number of the sweep that it
+    is requested for.
     """
 
     id: str
     name: str
     request: bytes
     traceparent: str | None = None
+    kind: JobKind = "plan"
+    sweep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Lease:
     generation: int
     lease_owner: str
     id: str
+    tenant: str
     request: bytes
     waited_s: float = 0.0
     traceparent: str | None = None
@@ -100,27 +105,35 @@ class JobQueue:
         """
 
         def write(connection: Connection) -> str:
-            first_plan = None if key is None else _find_idempotent(connection, tenant, key, body=body)
+            first_plan = None if key is None else find_first_plan(connection, tenant, key, body=body)
             if first_plan is not None:
                 return first_plan
             self._enqueue(connection, tenant, job, max_queued=max_queued)
             if key is not None:
-                row = {"tenant": tenant, "key": key, "body": body, "plan": job.id}
-                connection.execute(insert(idempotency), row)
+                remember_first_plan(connection, tenant, key, body=body, plan=job.id)
             return job.id
 
         return self._group_commit.write(write)
 
     def _enqueue(self, connection: Connection, tenant: str, job: PlanJob, *, max_queued: int) -> None:
-        """Queue the plan where it is new, or where its last generation ended without an answer."""
+        """Queue the plan where it is new, or where its last generation ended without an answer.
+
+        A sweep takes no answer of a plan of its own for an answer too, so that it ends when it is led again.
+        """
+        if job.sweep is not None and connection.execute(_LED_SWEEP, {"sweep": job.sweep}).first() is None:
+            raise SweepEnded
         row = connection.execute(_LAST_GENERATION, {"tenant": tenant, "plan": job.id}).first()
-        if row is not None and row.status not in RETRYABLE:
-            return
+        if row is not None:
+            is_own = job.sweep is not None and row.sweep == job.sweep
+            if row.status not in RETRYABLE or (is_own and row.status != "cancelled"):
+                if row.sweep is not None and not is_own:  # the plan is wanted for itself too, and outlives its sweep
+                    connection.execute(update(plans).where(plans.c.number == row.number).values(sweep=None))
+                return
         self._quota.reserve(connection, tenant, max_queued)
         now = self.store.now(connection)
         counted = {"attempts": 0, "child_deaths": 0}
         initial = {"state": "queued", "created_at": now, "progress": None, "started_at": None, **counted}
-        initial |= {"traceparent": job.traceparent}
+        initial |= {"traceparent": job.traceparent, "kind": job.kind, "sweep": job.sweep}
         if row is None:
             values = {"tenant": tenant, "id": job.id, "name": job.name, "request": job.request, "generation": 1}
             number = connection.execute(_INSERT_PLAN, {**values, **initial}).scalar_one()
@@ -131,19 +144,20 @@ class JobQueue:
             )
         _append_event(connection, number, "queued", data={"status": "queued"})
 
-    def claim(self) -> Lease | None:
-        """Lease the next plan (`api.jobs.next_plan`); None where no plan waits."""
+    def claim(self, kind: JobKind = "plan") -> Lease | None:
+        """Lease the next plan or sweep (`api.jobs.next_plan`); None where none waits."""
         # Idle workers poll: while no plan waits, a read alone answers, and no worker takes the write lock.
         with self.store.connect() as connection:
-            if connection.execute(NEXT_NUMBER, self._read_clock(connection)).scalar() is None:
+            if connection.execute(NEXT_NUMBER, {"kind": kind, **self._read_clock(connection)}).scalar() is None:
                 return None
         with self.store.begin() as connection:
             clock = self._read_clock(connection)
-            now, row = clock["now"], connection.execute(_NEXT_PLAN, clock).first()
+            now, row = clock["now"], connection.execute(_NEXT_PLAN, {"kind": kind, **clock}).first()
             if row is None:
                 return None
             waited_s = now - row.created_at
-            lease = Lease(row.number, row.generation, uuid4().hex, row.id, row.request, waited_s, row.traceparent)
+            owner, trace = uuid4().hex, row.traceparent
+            lease = Lease(row.number, row.generation, owner, row.id, row.tenant, row.request, waited_s, trace)
             failed = DEADLY if row.child_deaths >= MAX_CHILD_DEATHS else LOST if row.attempts >= MAX_ATTEMPTS else None
             if failed is not None:
                 _complete(connection, now, lease.number, generation=lease.generation, outcome=failed)
@@ -175,14 +189,14 @@ class JobQueue:
         with self.store.connect() as connection:
             return connection.execute(select(plans.c.number).where(*_is_held_by(lease))).first() is not None
 
-    def save_progress(self, lease: Lease, progress: dict[str, Any]) -> None:
-        """Store incumbent, bound and gap of a plan that is being solved, with an event."""
+    def save_progress(self, lease: Lease, progress: dict[str, Any], event: str = "incumbent") -> None:
+        """Store incumbent, bound and gap of a plan that is being solved, or a sweep's frontier, with an event."""
         with self.store.begin() as connection:
             updated = connection.execute(
                 _update_plan(lease).where(*_is_held_by(lease)).values(progress=json.dumps(progress))
             )
             if updated.rowcount == 1:
-                _append_event(connection, lease.number, "incumbent", data={"status": "running", **progress})
+                _append_event(connection, lease.number, event, data={"status": "running", **progress})
 
     def complete(self, lease: Lease, outcome: JobResult) -> bool:
         """Store a plan's result. Return False where it has one already; that one stays."""
@@ -235,18 +249,11 @@ def _is_held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
     return columns.number == lease.number, columns.lease_owner == lease.lease_owner, columns.state == "running"
 
 
-def _find_idempotent(connection: Connection, tenant: str, key: str, *, body: str) -> str | None:
-    same_key = and_(idempotency.c.tenant == tenant, idempotency.c.key == key)
-    row = connection.execute(select(idempotency).where(same_key)).first()
-    if row is None:
-        return None
-    if row.body != body:
-        raise IdempotencyConflict(key)
-    return str(row.plan)
-
-
 def _complete(connection: Connection, now: float, number: int, *, generation: int, outcome: JobResult) -> bool:
-    """Insert a result where there is none; writers are serialized, so no other result can come in between."""
+    """Insert a result where there is none; writers are serialized, so no other result can come in between.
+
+    What was requested for a sweep alone, and has not ended, is cancelled with it.
+    """
     existing = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.generation == generation)
     if connection.execute(existing).first() is not None:
         return False
@@ -260,6 +267,8 @@ def _complete(connection: Connection, now: float, number: int, *, generation: in
     data = {"status": outcome.status, **(outcome.progress or {}), **error}
     _append_event(connection, number, "done", data=data)
     queue_deliveries(connection, now, number, result=data)
+    for plan in connection.execute(_UNFINISHED_OF_SWEEP, {"sweep": number}).all():
+        _complete(connection, now, plan.number, generation=plan.generation, outcome=JobResult("cancelled"))
     return True
 
 
@@ -269,9 +278,13 @@ def _append_event(connection: Connection, number: int, kind: str, *, data: dict[
 
 _NEXT_PLAN = select(plans).where(plans.c.number == NEXT_NUMBER.scalar_subquery())
 _LAST_GENERATION = (
-    select(plans.c.number, plans.c.generation, outcomes.c.status)
+    select(plans.c.number, plans.c.generation, plans.c.sweep, outcomes.c.status)
     .select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
     .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
+)
+_LED_SWEEP = select(plans.c.number).where(plans.c.number == bindparam("sweep"), plans.c.state == "running")
+_UNFINISHED_OF_SWEEP = select(plans.c.number, plans.c.generation).where(
+    plans.c.sweep == bindparam("sweep"), plans.c.state.in_(("queued", "running"))
 )
 _INSERT_PLAN = insert(plans).returning(plans.c.number)
 _INSERT_EVENT = insert(events)

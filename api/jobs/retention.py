@@ -59,8 +59,9 @@ def back_up(store: Database, file: Path) -> None:
 
 
 def list_queue(store: Database) -> list[dict[str, Any]]:
-    """Return plans that wait or are being solved, in order, with the seconds since they were queued."""
-    columns = plans.c.id, plans.c.tenant, plans.c.name, plans.c.state, plans.c.attempts, plans.c.created_at
+    """Return plans and sweeps that wait or are being done, in order, with the seconds since they were queued."""
+    names = "kind", "id", "tenant", "name", "state", "attempts", "created_at"
+    columns = [plans.c[name] for name in names]
     with store.connect() as connection:
         now = store.now(connection)
         rows = connection.execute(select(*columns).where(plans.c.state != "done").order_by(plans.c.number)).mappings()

@@ -1,10 +1,13 @@
 """The tables: plans, their results and events, keys, workers and webhooks.
 
-A row of `plans` is one request of one tenant, by its content id; `generation` counts how often it was queued again
-after it was cancelled or had failed. `api/migrations` creates the tables; a test compares the two.
+A row of `plans` is one request of one tenant, by its content id: for a plan, or for the sweep of a capacity question.
+`generation` counts how often it was queued again after it was cancelled or had failed. `api/migrations` creates the
+tables; a test compares the two.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from sqlalchemy import (
     BigInteger,
@@ -21,6 +24,7 @@ from sqlalchemy import (
     and_,
 )
 
+JobKind = Literal["plan", "sweep"]
 metadata = MetaData()
 
 COUNTER = BigInteger().with_variant(Integer, "sqlite")
@@ -43,11 +47,14 @@ plans = Table(
     Column("attempts", Integer, nullable=False),  # that were neither ended nor given back
     Column("progress", String),
     Column("child_deaths", Integer, nullable=False, server_default="0"),
+    Column("kind", String, nullable=False, server_default="plan"),  # plan, sweep
+    Column("sweep", BigInteger),  # the number of the sweep that alone requested this plan
     Column("traceparent", String(55)),  # the span of the request (W3C Trace Context)
     UniqueConstraint("tenant", "id"),
     Index("plans_in_line", "state", "lease_until", "number"),
     Index("plans_of", "tenant", "state"),
-    Index("plans_waiting", "state", "tenant", "number"),
+    Index("plans_waiting", "kind", "state", "tenant", "number"),
+    Index("plans_of_sweep", "sweep", "state"),
     Index("plans_started", "tenant", "started_at"),
     sqlite_autoincrement=True,  # numbers are never reused, so that pages stay in order
 )

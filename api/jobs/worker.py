@@ -1,4 +1,4 @@
-"""The worker: claims plans, has each solved in a child process, and stores the results.
+"""The worker: claims plans or sweeps, has each done in a child process, and stores the results.
 
 It sends heartbeats to the database, so that every server knows of the workers on all hosts.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
 from api.jobs.background_loop import BackgroundLoop
 from api.jobs.database import UNAVAILABLE
+from api.jobs.ipc import IpcMessage
 from api.jobs.queue import JobQueue, JobResult, Lease
+from api.jobs.tables import JobKind
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
 from api.settings import HEARTBEAT_S, Limits
@@ -30,11 +33,17 @@ POLL_S = 0.2
 class Worker:
     """One thread that solves one plan at a time. When stopped, it puts its plan back into the queue."""
 
+    kind: JobKind = "plan"
+
     def __init__(self, jobs: JobQueue, children: WorkerProcesses, limits: Limits, metrics: Metrics) -> None:
         self.jobs, self.processes, self.metrics = jobs, children, metrics
         self.resource_limits = ResourceLimits(limits.child_wall_s, limits.child_cpu_s, limits.child_memory_bytes)
         self.name, self._heartbeat_at = uuid4().hex, -HEARTBEAT_S
         self.loop = BackgroundLoop("worker", self._claim_and_solve, lambda: jobs.deregister(self.name))
+
+    def keep(self, lease: Lease) -> LeaseKeeper:
+        """Return what keeps a lease while its task is done."""
+        return LeaseKeeper(self.jobs, lease, self)
 
     def start(self) -> None:
         self.heartbeat()
@@ -53,7 +62,7 @@ class Worker:
 
     def _claim_and_solve(self) -> float:
         """Solve the plan that has waited longest. Return the seconds to wait before the next."""
-        lease = self.jobs.claim()
+        lease = self.jobs.claim(self.kind)
         if lease is not None:
             self._solve(lease)
         # After the work: a worker whose every step fails counts as none.
@@ -62,13 +71,12 @@ class Worker:
 
     def _solve(self, lease: Lease) -> None:
         started_at = time.monotonic()
-        keeper = LeaseKeeper(self.jobs, lease, self)
+        keeper = self.keep(lease)
         record_wait("queued", lease.waited_s, {PLAN: lease.id}, traceparent=lease.traceparent)
-        with span("child plan", {PLAN: lease.id}, lease.traceparent) as attributes:
+        with span(f"child {self.kind}", {PLAN: lease.id}, lease.traceparent) as attributes:
             try:
-                result = self.processes.run(
-                    "plan", lease.request, self.resource_limits, keeper.should_continue, keeper.on_progress
-                )
+                callbacks = keeper.should_continue, keeper.on_message, keeper.next_messages
+                result = self.processes.run(self.kind, lease.request, self.resource_limits, *callbacks)
             except OSError:  # no child could be started: this says nothing about the plan
                 self.jobs.release(lease)
                 raise
@@ -99,13 +107,21 @@ class Worker:
 class LeaseKeeper:
     """Keeps one lease: renews it, stores progress, and notices when the plan is no longer wanted."""
 
+    progress_event = "incumbent"
+
     def __init__(self, jobs: JobQueue, lease: Lease, worker: Worker) -> None:
         self.jobs, self.lease, self.worker = jobs, lease, worker
         self.checked_at = self.renewed_at = time.monotonic()
         self.unsaved_progress: dict[str, Any] | None = None
 
-    def on_progress(self, progress: dict[str, Any]) -> None:
-        self.unsaved_progress = progress
+    def on_message(self, message: IpcMessage) -> None:
+        """Keep progress until the next check."""
+        if message.head.pop("kind") == "incumbent":
+            self.unsaved_progress = message.head
+
+    def next_messages(self) -> Iterable[IpcMessage]:
+        """Return what the child is to be told now."""
+        return ()
 
     def should_continue(self) -> bool:
         """Return whether to go on solving. A database that does not answer is no reason to stop."""
@@ -123,7 +139,7 @@ class LeaseKeeper:
             return True
         self.checked_at = now
         if self.unsaved_progress is not None:
-            self.jobs.save_progress(self.lease, self.unsaved_progress)
+            self.jobs.save_progress(self.lease, self.unsaved_progress, self.progress_event)
             self.unsaved_progress = None
         self.worker.heartbeat()
         # A third: where one renewal fails, the next one still comes before the lease expires.
@@ -145,7 +161,6 @@ def _to_job_result(result: TaskResult, plan: str) -> JobResult:
             "failed", f"requested from a server of another version than the worker's ({own_versions}): request it again"
         )
     if result.kind == "result":
-        progress = {key: result.head[key] for key in ("incumbent_s", "bound_s", "gap")}
-        return JobResult(result.head["status"], None, result.payload, progress)
+        return JobResult(result.head["status"], None, result.payload, result.head["progress"])
     error = result.head["message"] if result.kind == "refused" else result.head["error"]
     return JobResult("failed", error)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Literal
@@ -25,7 +25,7 @@ from api.jobs.ipc import IpcMessage, receive_message, send_message
 
 COMMAND = (sys.executable, "-m", "api.jobs.child_main")
 TICK_S = 0.1
-PROGRESS_KINDS = "begun", "incumbent"
+PROGRESS_KINDS = "begun", "incumbent", "ask"
 """Kinds of messages that come before the result."""
 MEMORY_SIGNS = "std::bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory"
 TaskEnd = Literal["result", "refused", "exceeded", "failed", "stopped", "killed"]
@@ -110,6 +110,7 @@ class WorkerProcess:
         self.threads: list[threading.Thread] = []
         self.has_begun = False
         self.messages: queue.SimpleQueue[IpcMessage | None] = queue.SimpleQueue()
+        self.outgoing: queue.SimpleQueue[IpcMessage | None] = queue.SimpleQueue()
 
     def run(
         self,
@@ -117,32 +118,37 @@ class WorkerProcess:
         task: bytes,
         limits: ResourceLimits,
         should_continue: Callable[[], bool] = lambda: True,
-        on_progress: Callable[[dict[str, Any]], None] = lambda message: None,
+        on_message: Callable[[IpcMessage], None] = lambda message: None,
+        next_messages: Callable[[], Iterable[IpcMessage]] = tuple,
     ) -> TaskResult:
-        """Do one task; `should_continue` is called at every tick. The process has ended when this returns."""
+        """Do one task. The process has ended when this returns.
+
+        At every tick `should_continue` is called, and what `next_messages` returns is sent to the process. `on_message`
+        is called with its progress, and with what it asks for.
+        """
         # Threads, because a pipe blocks: a child that neither reads nor writes must not hold up the caller's ticks.
         head = {"wall_s": limits.wall_s, "cpu_s": limits.cpu_s, "memory_bytes": limits.memory_bytes}
-        self._start_thread(
-            threading.Thread(target=self._send_task, args=(IpcMessage({"kind": kind, **head}, task),), daemon=True)
-        )
+        self.outgoing.put(IpcMessage({"kind": kind, **head}, task))
+        self._start_thread(threading.Thread(target=self._send_messages, daemon=True))
         self._start_thread(threading.Thread(target=self._receive_messages, daemon=True))
         deadline = time.monotonic() + limits.wall_s
         try:
             while time.monotonic() < deadline:
                 if not should_continue():
                     return TaskResult("stopped", {})
+                for answer in next_messages():
+                    self.outgoing.put(answer)
                 try:
                     message = self.messages.get(timeout=TICK_S)
                 except queue.Empty:
                     continue
                 if message is None:
                     return self._died(limits)
-                kind_of_message = message.head.pop("kind")
-                if kind_of_message not in PROGRESS_KINDS:
-                    return TaskResult(kind_of_message, message.head, message.payload)
                 self.has_begun = True
-                if kind_of_message == "incumbent":
-                    on_progress(message.head)
+                if message.head["kind"] not in PROGRESS_KINDS:
+                    kind_of_result = message.head.pop("kind")
+                    return TaskResult(kind_of_result, message.head, message.payload)
+                on_message(message)
             return TaskResult("exceeded", {"error": f"gave no answer within {limits.wall_s:g} s"})
         finally:
             self.end()
@@ -150,6 +156,7 @@ class WorkerProcess:
     def end(self) -> None:
         """Kill the process with its group, and close all pipes."""
         self._kill_group()
+        self.outgoing.put(None)
         with suppress(OSError):  # buffered input that the process no longer reads
             self.requests.close()  # a process whose fork server is gone ends when its input does
         for thread in self.threads:
@@ -172,9 +179,10 @@ class WorkerProcess:
         self.threads.append(thread)
         thread.start()
 
-    def _send_task(self, message: IpcMessage) -> None:
-        with suppress(OSError):  # the process has died
-            send_message(self.requests, message)  # left open, because its end tells the child that the server is gone
+    def _send_messages(self) -> None:
+        with suppress(OSError, ValueError):  # the process has died, or the pipe is closed
+            while (message := self.outgoing.get()) is not None:
+                send_message(self.requests, message)  # left open: its end tells the child that the server is gone
 
     def _receive_messages(self) -> None:
         while True:
@@ -182,9 +190,8 @@ class WorkerProcess:
                 message = receive_message(self.responses)
             except ValueError:
                 message = IpcMessage({"kind": "failed", "error": "sent an invalid message"})
-            has_more = (
-                message is not None and message.head["kind"] in PROGRESS_KINDS
-            )  # read before the queue's other end pops `kind`
+            # Read before the queue's other end pops `kind`.
+            has_more = message is not None and message.head["kind"] in PROGRESS_KINDS
             self.messages.put(message)
             if not has_more:
                 return

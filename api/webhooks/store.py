@@ -130,17 +130,19 @@ class WebhookStore:
 
 
 def queue_deliveries(connection: Connection, now: float, number: int, *, result: dict[str, Any]) -> None:
-    """Queue a delivery of a plan's result for every webhook of its tenant, except those of revoked keys.
+    """Queue a delivery of a plan's or sweep's result for every webhook of its tenant, except those of revoked keys.
 
-    Deliveries that are older than a day are deleted.
+    Plans that only a sweep requested are left out. Deliveries that are older than a day are deleted.
     """
     revoked = select(keys.c.id).where(keys.c.revoked_at.is_not(None))
-    owned = select(webhooks.c.id, plans.c.id.label("plan")).join(plans, plans.c.tenant == webhooks.c.tenant)
+    columns = webhooks.c.id, plans.c.id.label("plan"), plans.c.kind
+    owned = select(*columns).join(plans, plans.c.tenant == webhooks.c.tenant).where(plans.c.sweep.is_(None))
     rows = connection.execute(owned.where(plans.c.number == number, webhooks.c.key.not_in(revoked))).all()
     if rows:
         connection.execute(delete(deliveries).where(deliveries.c.created_at < now - EXPIRY_S))
     for row in rows:
-        body = json.dumps({"type": "plan.ended", "plan": row.plan, "ended_at": _format_time(now), **result})
+        told = {"type": f"{row.kind}.ended", row.kind: row.plan, "ended_at": _format_time(now)}
+        body = json.dumps({**told, **result})
         values = {"webhook": row.id, "body": body, "attempts": 0, "due_at": now, "created_at": now}
         connection.execute(insert(deliveries).values(values))
 

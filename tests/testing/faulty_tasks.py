@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from api.jobs.child_main import ReportProgress, serve_tasks
+from api.jobs.child_link import ParentLink
+from api.jobs.child_main import serve_tasks
 
 
 def exhaust() -> None:
@@ -82,8 +83,9 @@ WAYS: dict[str, Callable[[], object]] = {
 }
 
 
-def run_faulty_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    return {"status": "optimal", "incumbent_s": 1.0, "bound_s": 1.0, "gap": 0.0}, WAYS[ask["graph"]["name"]]()
+def run_faulty_task(ask: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
+    progress = {"incumbent_s": 1.0, "bound_s": 1.0, "gap": 0.0}
+    return {"status": "optimal", "progress": progress}, WAYS[ask["graph"]["name"]]()
 
 
 if __name__ == "__main__":

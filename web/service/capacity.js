@@ -3,7 +3,7 @@
 import { capacityView } from "../report/capacity.js";
 import { h } from "../report/elements.js";
 import { field, form, graphFields, graphText, limitFields, limitOf, number, text } from "./forms.js";
-import { fetchJson, send } from "./service.js";
+import { events, fetchJson, send } from "./service.js";
 
 /** Fills the page with the form. */
 export async function capacityPage(page, signal) {
@@ -46,13 +46,20 @@ export async function capacityPage(page, signal) {
           "sequences of an update: as many micro-batches of each batch",
         ),
         limitFields(),
-        field("time limit", number("seconds", "30"), "seconds in all"),
+        field("time limit", number("seconds", ""), "seconds in all; without it every candidate is decided"),
         button,
       ),
     );
-  const act = async (given) => {
-    const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: await body(given) };
-    return capacityView(await (await send("/v1/capacity", post)).json());
+  const act = async (given, show) => {
+    const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: await body(given), signal };
+    const { links } = await (await send("/v1/capacity", post)).json();
+    for await (const each of events(links.events, signal)) {
+      if (each.kind === "frontier") {
+        const best = each.frontier.length ? `; ${each.frontier.length} on the frontier` : "";
+        show(`${each.decided} of ${each.candidates} candidates decided, ${each.planned} planned${best}`);
+      }
+    }
+    return capacityView(await fetchJson(`${links.self}/document`, { signal }));
   };
   page.append(h("h1", {}, "Capacity"), form(parts, "Find devices", act));
 }

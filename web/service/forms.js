@@ -126,7 +126,8 @@ export function limitOf(given) {
   return limit ? { memory_limit_bytes: Math.round(limit * UNITS[given.get("unit")]) } : {};
 }
 
-/** Creates a form that shows the result of submitting it: `act(form)` returns an element, or nothing. */
+/** Creates a form that shows the result of submitting it: `act(form, show)` returns an element, or nothing,
+ * and calls `show` with words on how far it is. */
 export function form(parts, words, act) {
   const said = h("div", { class: "said" });
   const button = h("button", { class: "main" }, words);
@@ -135,7 +136,8 @@ export function form(parts, words, act) {
     button.disabled = true;
     said.replaceChildren(h("p", { role: "status" }, "Working…"));
     try {
-      said.replaceChildren((await act(event.target)) ?? "");
+      const show = (words) => said.replaceChildren(h("p", { role: "status" }, words));
+      said.replaceChildren((await act(event.target, show)) ?? "");
     } catch (error) {
       said.replaceChildren(problemView(error));
     }

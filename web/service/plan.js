@@ -62,7 +62,7 @@ async function follow(page, signal, plan) {
     chart,
   );
   const seen = [];
-  for await (const each of events(plan.id, signal)) {
+  for await (const each of events(plan.links.events, signal)) {
     status.replaceChildren(chip(each.status));
     if (each.kind === "running") told.replaceChildren("Solving: no plan found yet.");
     if (each.kind !== "incumbent") continue;

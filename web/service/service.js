@@ -43,14 +43,14 @@ export async function send(path, { method = "GET", headers = {}, body, signal } 
 /** Sends a request and returns the JSON of the response. Throws Refused. */
 export const fetchJson = async (path, options) => (await send(path, options)).json();
 
-/** Yields a plan's events from the first to `done`. Where the stream breaks, it is opened again after the last event. */
-export async function* events(plan, signal) {
+/** Yields the events of a path from the first to `done`. Where a stream breaks, it is opened again after the last event. */
+export async function* events(path, signal) {
   let seen = null;
   for (;;) {
     /** @type {Record<string, string>} */
     const headers = { Accept: "text/event-stream" };
     if (seen !== null) headers["Last-Event-ID"] = seen;
-    const answer = await send(`/v1/plans/${plan}/events`, { signal, headers });
+    const answer = await send(path, { signal, headers });
     if (answer.status === 204) return;
     let text = "";
     for await (const piece of pieces(answer.body)) {

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from api.http.problems import HttpProblem
 from api.http.routes.plans import PlanPath, find_plan
 from api.http.security import Reader, ServiceDep, is_allowed
+from api.jobs.api_keys import ApiKey
 from api.jobs.plan_repository import PlanEvent, PlanRecord
 from api.service import Service
 
@@ -47,7 +48,15 @@ def stream_plan_events(
 
     The stream ends where the caller's key is revoked.
     """
-    record, after = find_plan(service, caller.tenant, plan), int(last_event_id or 0)
+    record = find_plan(service, caller.tenant, plan)
+    return stream_events(service, caller, record, request=request, last_event_id=last_event_id)
+
+
+def stream_events(
+    service: Service, caller: ApiKey, record: PlanRecord, *, request: Request, last_event_id: str | None
+) -> Response:
+    """Return the stream of a plan's or a sweep's events. Raises HttpProblem 429 where the caller has too many."""
+    after = int(last_event_id or 0)
     if record.is_done and not service.plans.events(record, after, 1):
         return Response(status_code=204)
     if not service.streams.open(caller.tenant):

@@ -23,7 +23,7 @@ from api.model_formats import IMPORTERS
 from api.service import Service
 from api.tracing import PLAN, current_traceparent, set_attribute
 
-_PLAN_ID = re.compile("[0-9a-f]{64}")
+IS_ID = re.compile("[0-9a-f]{64}")
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 MAX_PAGE = 200
@@ -97,7 +97,7 @@ def _submit_plan(
 
 def find_plan(service: Service, tenant: str, plan: str) -> PlanRecord:
     """Return a tenant's plan. Raises HttpProblem 404, whether it does not exist or belongs to another tenant."""
-    record = service.plans.find(tenant, plan) if _PLAN_ID.fullmatch(plan) else None
+    record = service.plans.find(tenant, plan) if IS_ID.fullmatch(plan) else None
     if record is None:
         raise HttpProblem(404, "no-such-plan", f"plan {plan}")
     return record

@@ -1,4 +1,4 @@
-"""Tasks that the caller waits for: validations, comparisons, reshards, capacity. Child processes do the work."""
+"""Tasks that the caller waits for: validations, comparisons, reshards. Child processes do the work."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from api.http.limits import parse_body
 from api.http.openapi import describe_body
 from api.http.problems import problem_of_task_result
 from api.http.requests import at_pointer, unpack_json
-from api.http.requests_capacity import CapacityRequest, check_capacity_request
 from api.http.requests_reshard import ReshardRequest
 from api.http.routes.documents import resolve_plan, resolve_plan_document
-from api.http.schemas import CapacityResponse, ComparisonRequest, ComparisonResponse, ValidationRequest
+from api.http.schemas import ComparisonRequest, ComparisonResponse, ValidationRequest
 from api.http.security import Body, Planner, ServiceDep
 from api.jobs.worker_process import TaskResult
 from planner.documents.diff import compare_documents
@@ -61,14 +60,6 @@ def find_reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONRespon
     document = parse_body(body, service.limits)
     validate_document(ReshardRequest, document, "body")
     return _result_response(service.run_task(caller.tenant, "reshard", document))
-
-
-@router.post("/capacity", openapi_extra=describe_body(CapacityRequest), responses={200: {"model": CapacityResponse}})
-def plan_capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
-    """Return the fewest, cheapest and fastest devices for a model, and the frontier between them."""
-    document = parse_body(body, service.limits)
-    check_capacity_request(validate_document(CapacityRequest, document, "body"))
-    return _result_response(service.run_task(caller.tenant, "capacity", document))
 
 
 def _result_response(result: TaskResult) -> JSONResponse:

@@ -24,8 +24,9 @@ def create_webhook(caller: Planner, service: ServiceDep, body: Body) -> CreatedW
 
     Returns 403 where the operator has not turned webhooks on, and 422 for an address that is not public.
 
-    A delivery is a POST of JSON with `type`, `plan`, `status`, `ended_at` and either `incumbent_s`, `bound_s` and `gap`
-    or `error`. It is delivered at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
+    A delivery is a POST of JSON with `type` (`plan.ended`), `plan`, `status`, `ended_at` and either `incumbent_s`,
+    `bound_s` and `gap` or `error`; that of a capacity question has the type `sweep.ended`, `sweep` instead of `plan`,
+    and its progress. It is delivered at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
     `Shardplan-Timestamp` (seconds since 1970) and `Shardplan-Signature` (`v1=` and the HMAC-SHA256 of timestamp, a dot
     and the body under the webhook's secret, in hexadecimal). Answer with a 2xx status.
     """

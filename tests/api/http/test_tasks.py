@@ -34,20 +34,6 @@ RESHARD_FAULTS: list[tuple[str, object, str]] = [
 ]
 
 
-CAPACITY_FAULTS: list[tuple[str, object, str]] = [
-    ("models", [{"name": "gpt9"}], "#/models/0"),
-    ("models", [{"name": "gpt2", "heads": 7}], "#/models/0"),
-    ("models", [{"name": "gpt2", "hats": 7}], "#/models/0/hats"),
-    ("graphs", [], "#/graphs"),
-    ("devices", "8..4", "#/devices"),
-    ("hardware", [{"name": "abacus"}], "#/hardware"),
-    ("hardware", [{"name": "cpu", "price_per_device_hour": -1}], "#/hardware/0/price_per_device_hour"),
-    ("mesh", "dp=?,tp=x", "#/mesh"),
-    ("axes", 4, "#/axes"),
-    ("max_step_s", 1e-12, "#"),
-]
-
-
 @pytest.fixture(scope="module")
 def client(databases: Databases) -> Iterator[httpx2.Client]:
     with serving(databases()) as client:
@@ -174,42 +160,6 @@ def test_every_part_of_a_request_is_described(client: httpx2.Client) -> None:
         for key, each in schemas[name]["properties"].items():
             parts = [each, *each.get("anyOf", ())]
             assert any("$ref" in part or part.get("description") for part in parts), f"{name}.{key}"
-
-
-def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_skipped(client: httpx2.Client) -> None:
-    asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu", "price_per_device_hour": 0.5}]}
-    answer = client.post("/v1/capacity", json=asked)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert found["complete"]
-    assert {one["mesh"] for one in found["candidates"]} == {"0=2", "0=4", "0=2,1=2"}
-    assert found["cheapest"]["devices"] == found["frontier"][0]["devices"] == 2
-    hurried = client.post("/v1/capacity", json={**asked, "time_limit_s": 1e-9}).json()
-    assert not hurried["complete"]
-
-
-def test_capacity_of_built_in_models_is_asked_for_as_their_graphs_are(client: httpx2.Client) -> None:
-    sizes = {"layers": 1, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 64, "seq": 16, "dtype": "f32"}
-    models = [{"name": "gpt2", "train": "sgd", "batch": batch, **sizes} for batch in (4, 8)]
-    asked = {"models": models, "devices": "2", "hardware": [{"name": "cpu"}], "global_batch": 8, "tokens": 1e9}
-    answer = client.post("/v1/capacity", json=asked)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert found["graphs"] == [
-        {"name": "gpt2", "tokens": 16 * batch, "batch": batch, "microbatches": 8 // batch} for batch in (4, 8)
-    ]
-    assert found["request"]["global_batch"] == 8
-    assert found["frontier"][0]["run_days"] > 0
-
-
-@pytest.mark.parametrize(("key", "value", "pointer"), CAPACITY_FAULTS)
-def test_a_fault_in_a_capacity_question_has_a_pointer(
-    client: httpx2.Client, key: str, value: object, pointer: str
-) -> None:
-    asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu"}], key: value}
-    answer = client.post("/v1/capacity", json=asked)
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["errors"][0]["pointer"] == pointer
 
 
 def test_answers_fit_the_description(client: httpx2.Client) -> None:

@@ -136,7 +136,7 @@ def test_a_worker_with_a_port_answers_probes_and_solves(databases: Callable[[], 
 def test_a_thread_that_is_gone_is_told_by_the_liveness_probe(
     databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end_thread() -> None:
+    def end_thread(_kind: str) -> None:
         raise SystemExit
 
     service = Service(Settings(databases(), workers=1), CHILDREN)

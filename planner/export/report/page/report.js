@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources a03eb88be0d0bef132da1d06b09c7a57e9dca1f2e3d85ec5a0a7a0c345815a61. It contains:
+Built by "make pages" from web/, sources 5a8638f61661fd2cb9babda1a67530180d316b5d6a07f0888875a020e51065bb. It contains:
 
 @dagrejs/dagre 3.1.3
 

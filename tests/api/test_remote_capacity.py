@@ -1,7 +1,8 @@
-"""A capacity question whose meshes a server plans: the answer equals that of planning them locally."""
+"""A capacity question that a server answers with its workers, followed from the command line."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,16 +14,15 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-from api.client import PlanUnavailable, ServerBusy
-from api.remote_planner import plan_on_server
+from api.client import PlanUnavailable, ServerBusy, ServiceClient
+from api.options import CapacityOptions
+from api.remote_capacity import RetryingClient, describe_question
 from planner.documents.hardware import read_profile
 from planner.errors import InvalidRequest
 from planner.judge.mesh_candidates import enumerate_candidates
-from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
-from planner.usecases.capacity import search_meshes
 from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
-from planner.usecases.capacity_search import CapacitySearch
+from tests.testing.command_line import refused, shardplan
 from tests.testing.service import start
 from tests.testing.small_documents import GRAPH
 
@@ -34,22 +34,31 @@ QUESTION = CapacityQuestion(
     enumerate_candidates(1, 1, (2, 4), axes=2),
     Request(gap=0.01),
 )
+OPTIONS = CapacityOptions(devices="2..4")
 
 
 @pytest.mark.slow
-def test_a_server_finds_the_frontier_and_reuses_its_plans(tmp_path: Path) -> None:
+def test_a_server_answers_as_the_command_line_does_and_keeps_the_plans(tmp_path: Path) -> None:
     server = start(f"sqlite:///{tmp_path}/service.db", tmp_path / "log")
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(GRAPH))
+    asked = "capacity", graph, "--hardware", "cpu=0.5", "--devices", "2..4"
     try:
-        ask = plan_on_server(str(server.client.base_url), QUESTION)
-        here, there, again = (
-            search_meshes(QUESTION),
-            search_meshes(QUESTION, processes=2, ask=ask),
-            search_meshes(QUESTION, ask=ask),
-        )
-        for found in (there, again):
-            assert _frontier(found).keys() == _frontier(here).keys()
-            assert _frontier(found) == pytest.approx(_frontier(here), rel=0.01)
-        assert len(server.client.get("/v1/plans").json()["plans"]) == there.planned_count
+        url = str(server.client.base_url)
+        here = shardplan(*asked, "--json").json
+        folder = tmp_path / "plans"
+        folder.mkdir()
+        there = shardplan(*asked, "--json", "--server", url, "--jobs", 3, "--plans", folder, "--validate").json
+        assert there["id"] == here["id"]
+        assert [each["devices"] for each in there["frontier"]] == [each["devices"] for each in here["frontier"]]
+        assert there["cheapest"]["cost"] == pytest.approx(here["cheapest"]["cost"], rel=0.01)
+        plans = [point["plan"] for point in there["frontier"]]
+        assert {plan["verdict"] for plan in plans} == {"equal"}
+        assert {file.name for file in folder.iterdir()} == {f"{plan['id']}.json.gz" for plan in plans}
+        assert shardplan("explain", folder / f"{plans[0]['id']}.json.gz").code == 0
+        assert "smallest" in shardplan(*asked, "--server", url, "--jobs", 3).out
+        refused(shardplan(*asked, "--server", url, "--journal", tmp_path / "journal"), "--journal with --server")
+        refused(shardplan(*asked, "--server", url, "--max-step", "1e-12"), "no plan meets the budget")
     finally:
         server.stop()
 
@@ -57,14 +66,14 @@ def test_a_server_finds_the_frontier_and_reuses_its_plans(tmp_path: Path) -> Non
 def test_a_server_has_profiles_of_its_own() -> None:
     mine = HardwareOffer({**read_profile("cpu"), "launch_s": 0.5}, None)
     with pytest.raises(InvalidRequest, match="with a profile of yours"):
-        plan_on_server("http://127.0.0.1:1", replace(QUESTION, offers=(mine,)))
+        describe_question(replace(QUESTION, offers=(mine,)), OPTIONS, None, jobs=2)
 
 
 def test_invalid_urls_and_unreachable_servers_are_reported() -> None:
     with pytest.raises(InvalidRequest, match="--server"):
-        plan_on_server("ftp://somewhere", QUESTION)
+        ServiceClient("ftp://somewhere")
     with pytest.raises(InvalidRequest, match="cannot be reached"):
-        search_meshes(QUESTION, ask=plan_on_server("http://127.0.0.1:1", QUESTION))
+        RetryingClient(ServiceClient("http://127.0.0.1:1")).request("/v1/capacity", {})
 
 
 @contextmanager
@@ -86,24 +95,11 @@ def busy(answers: Sequence[int]) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_is_retried_until_the_time_is_up(status: int) -> None:
-    with busy([status]) as url:
-        found = search_meshes(QUESTION, ask=plan_on_server(url, QUESTION, Deadline(0.3)), deadline=Deadline(0.3))
-    assert found.outcomes == {}
-    assert {passed.skip_reason for passed in found.skipped.values()} == {"time"}
-
-
-def test_without_a_time_limit_a_server_that_stays_busy_is_an_error() -> None:
+def test_a_server_that_stays_busy_is_an_error() -> None:
     with busy([503]) as url, pytest.raises(ServerBusy, match=r"the server refuses .*got 503"):
-        search_meshes(QUESTION, ask=plan_on_server(url, QUESTION, patience_s=0.3))
+        RetryingClient(ServiceClient(url), 0.3).request("/v1/capacity", {})
 
 
 def test_a_busy_server_is_retried() -> None:
     with busy([429, 503, 404]) as url, pytest.raises(PlanUnavailable, match="got 404"):
-        search_meshes(QUESTION, ask=plan_on_server(url, QUESTION))
-
-
-def _frontier(found: CapacitySearch) -> dict[int, float]:
-    """Seconds of a step by the number of devices."""
-    return {QUESTION.candidates[n].mesh.devices: found.outcomes[n].objective_s or 0.0 for n in found.frontier()}
+        RetryingClient(ServiceClient(url)).request("/v1/capacity", {})
