@@ -2,13 +2,15 @@
 
 Where the axes of a dim are in another order than the mesh's, an axis is strided by those after it that are major to
 it. DTensor splits unevenly axis by axis, which is the block rule where a dim has one axis. Where it has several, those
-that do not divide the dim are left out, from the minor end, and a remark says so.
+that do not divide the dim are left out, from the minor end, and a remark says so; on a mesh where they are joined to
+one axis (`JoinedPlacements`) nothing is left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -17,8 +19,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding
 from planner.export.even_axes import even_split_axes
-from planner.ir.mesh import Mesh
-from planner.ir.sharding import Reduction, Shape, Sharding
+from planner.ir.mesh import Mesh, MeshAxis
+from planner.ir.sharding import Axes, Reduction, Shape, Sharding
 
 REDUCTIONS = {
     Reduction.SUM: "sum",
@@ -53,6 +55,53 @@ def placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[tuple[Plac
     return tuple(by_axis), remarks
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedPlacements:
+    """A placement per dim of a mesh that has these axes of the plan's mesh as its dims, those of each dim joined."""
+
+    dims: tuple[Axes, ...]
+    placements: tuple[Placement, ...]
+
+    def mesh(self, whole: Mesh) -> Mesh:
+        """Return the mesh with joined axes."""
+        return Mesh(
+            tuple(MeshAxis("_".join(whole.names[a] for a in axes), whole.group_size(axes)) for axes in self.dims)
+        )
+
+    def device_mesh(self, device_type: str, whole: Mesh) -> DeviceMesh:
+        """Return torch's mesh of all processes with joined axes; every process makes the same ones in one order."""
+        joined = self.mesh(whole)
+        ranks = torch.arange(whole.devices).reshape(whole.shape).permute([axis for axes in self.dims for axis in axes])
+        return DeviceMesh(device_type, ranks.reshape(joined.shape), mesh_dim_names=joined.names)
+
+
+def join_placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> JoinedPlacements:
+    """Return placements of all blocks: axes that split a dim unevenly together are joined to one.
+
+    Raises InvalidSharding for halos and offsets, and for such axes in another order than the mesh's: torch's process
+    groups are in the order of their ranks.
+    """
+    uneven = [
+        axes
+        for size, axes in zip(shape, sharding.split_axes, strict=False)
+        if len(axes) > 1 and even_split_axes(axes, size, mesh) != axes
+    ]
+    if unordered := [axes for axes in uneven if list(axes) != sorted(axes)]:
+        names = [mesh.names[axis] for axis in unordered[0]]
+        raise InvalidSharding("a dim split unevenly", got=names, wanted="mesh axes in the mesh's order, for DTensor")
+    alone = [(axis,) for axis in range(len(mesh.axes)) if not any(axis in axes for axes in uneven)]
+    dims = tuple(sorted((*uneven, *alone)))
+    joined = JoinedPlacements(dims, ())
+    place = {axis: number for number, axes in enumerate(dims) for axis in axes}
+    renamed = replace(
+        sharding,
+        split_axes=tuple(tuple(dict.fromkeys(place[axis] for axis in axes)) for axes in sharding.split_axes),
+        partial=tuple(place[axis] for axis in sharding.partial),
+    )
+    placed, _ = placements(renamed, shape, joined.mesh(mesh))
+    return replace(joined, placements=placed)
+
+
 def _reduction(sharding: Sharding) -> str:
     if sharding.reduction not in REDUCTIONS:
         raise InvalidSharding(
@@ -61,26 +110,24 @@ def _reduction(sharding: Sharding) -> str:
     return REDUCTIONS[sharding.reduction]
 
 
-def distribute_state(
-    module: torch.nn.Module, device_mesh: DeviceMesh, planned: Mapping[str, tuple[Placement, ...]], *, mesh: Mesh
-) -> None:
+MeshPlacements = tuple[DeviceMesh, tuple[Placement, ...]]
+
+
+def distribute_state(module: torch.nn.Module, device_mesh: DeviceMesh, planned: Mapping[str, MeshPlacements]) -> None:
     """Replace a module's parameters and buffers by DTensors in place; those without placements are replicated.
 
-    `planned` contains placements by name on `mesh`. Tied parameters stay one tensor. Values are those of the first
-    rank; tensors on the meta device stay there, as DTensors without storage.
+    `planned` contains meshes and placements by name; `device_mesh` is that of the others. Tied parameters stay one
+    tensor. Values are those of the first rank; tensors on the meta device stay there, as DTensors without storage.
 
-    Raises InvalidMesh for a device mesh that is not `mesh`, InvalidRequest for a module that is already distributed or
-    lacks a planned name.
+    Raises InvalidRequest for a module that is already distributed or lacks a planned name.
     """
-    _check_device_mesh(device_mesh, mesh)
     named = dict(_named_state(module))
     if missing := [name for name in planned if name not in named]:
         raise InvalidRequest("module", where=missing[0], got="no such parameter or buffer", wanted="the planned module")
-    whole = (Replicate(),) * len(mesh.axes)
+    others = device_mesh, (Replicate(),) * device_mesh.ndim
     chosen = {id(named[name]): placed for name, placed in planned.items()}
     distributed = {
-        id(tensor): _distribute(tensor, device_mesh, chosen.get(id(tensor), whole), name=name)
-        for name, tensor in named.items()
+        id(tensor): _distribute(tensor, *chosen.get(id(tensor), others), name=name) for name, tensor in named.items()
     }
     for owner in module.modules():
         for held in (owner._parameters, owner._buffers):
@@ -102,7 +149,8 @@ def _distribute(
     return torch.nn.Parameter(made, requires_grad=tensor.requires_grad) if is_parameter else made
 
 
-def _check_device_mesh(device_mesh: DeviceMesh, mesh: Mesh) -> None:
+def check_device_mesh(device_mesh: DeviceMesh, mesh: Mesh) -> None:
+    """Raise InvalidMesh for a device mesh that is not `mesh`."""
     names = device_mesh.mesh_dim_names
     if tuple(device_mesh.shape) != mesh.shape or (names is not None and tuple(names) != mesh.names):
         got = f"{tuple(device_mesh.shape)}, dims {names}"

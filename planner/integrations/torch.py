@@ -14,13 +14,14 @@ from typing import Any
 
 from planner.choose import hardware
 from planner.export import dtensor
-from planner.export.torch_program.modules import PlannedModule, distribute_step
-from planner.frontends.torch import build_module_document
-from planner.frontends.zoo.update import MasterMode
+from planner.export.torch_program.module_inputs import name_arguments, order_arguments
+from planner.export.torch_program.modules import PlannedModule, TracedStep, distribute_step
+from planner.frontends.torch import build_graph_document, build_module_document
+from planner.frontends.torch.capture import trace_module
+from planner.frontends.zoo.update import MasterMode, parse_training
 from planner.integrations.common import ChosenShardings, plan_document
 from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
-from planner.ir.program import Program
 from planner.planning.plan_types import Plan, Request
 
 TensorPlacements = tuple[Any, ...]
@@ -50,8 +51,9 @@ class TorchPlan:
 
         Raises InvalidMesh for another mesh, InvalidRequest for another module or one that is already distributed.
         """
-        state = {**self.parameters, **self.buffers}
-        dtensor.distribute_state(module, device_mesh, state, mesh=self.plan.model.mesh)
+        dtensor.check_device_mesh(device_mesh, self.plan.model.mesh)
+        state = {name: (device_mesh, placed) for name, placed in {**self.parameters, **self.buffers}.items()}
+        dtensor.distribute_state(module, device_mesh, state)
 
 
 def plan(
@@ -107,13 +109,17 @@ def parallelize(
     """
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
 
-    def plan_program() -> Program:
-        document = build_module_document(module, example_inputs, keywords or {}, train=train, master="none")
-        chosen = plan_document(document, type(module).__name__, ours, device=device, request=request)
+    def plan_step() -> TracedStep:
+        name, training = type(module).__name__, parse_training(train, None, "none")
+        args, kwargs = order_arguments(module, example_inputs, keywords or {})
+        traced = trace_module(module, args, kwargs, name=name)
+        inputs = name_arguments(module, args, kwargs, leaves=traced.graph_signature.user_inputs)
+        document = build_graph_document(traced, name, training)
+        chosen = plan_document(document, name, ours, device=device, request=request)
         assert chosen.plan.analysis is not None, "a plan with a choice has an analysis"
-        return chosen.plan.analysis.program
+        return TracedStep(chosen.plan.analysis.program, inputs)
 
-    return distribute_step(module, plan_program, ours, device_type=device_type)
+    return distribute_step(module, plan_step, ours, device_type=device_type)
 
 
 def _place_tensors(chosen: ChosenShardings, mesh: Mesh) -> TorchPlan:

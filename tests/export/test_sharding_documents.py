@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.errors import InvalidRequest
+from planner.errors import InvalidRequest, InvalidSharding
 from planner.export.formats import FORMATS, export_program
 from planner.ir.accounting import count_received_bytes
 from planner.ir.mesh import Mesh
@@ -66,6 +66,37 @@ def test_dtensor_cuts_every_tensor_as_the_plan_does(program: Program) -> None:
             local = distribute_tensor(everywhere, mesh, load_placements(layout)).to_local()
             for device, shard in local._local_tensors.items():
                 np.testing.assert_array_equal(shard.numpy(), part(whole, bounds[device]), name)
+
+
+@TORCH
+@pytest.mark.parametrize("split", [((0, 1), ()), ((0, 2), (1,)), ((2,), (0, 1)), ((0,), (1, 2)), ((0, 1, 2), ())])
+@pytest.mark.parametrize("size", [1, 5, 6, 9, 12])
+def test_dtensor_on_joined_axes_cuts_unevenly_along_several_as_the_plan_does(
+    size: int, split: tuple[tuple[int, ...], ...]
+) -> None:
+    import torch
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import distribute_tensor
+
+    from planner.export.dtensor import join_placements
+    from tests.testing.torch_devices import eight_local_devices
+
+    mesh, held = Mesh.parse("2x2x2"), Sharding(split)
+    whole = np.arange(7 * size).reshape((size, 7) if len(split[0]) > 1 else (7, size))
+    joined, bounds = join_placements(held, whole.shape, mesh), shard_bounds(held, whole.shape, mesh)
+    with eight_local_devices(mesh.shape):
+        everywhere = LocalTensor({device: torch.from_numpy(whole.copy()) for device in range(8)})
+        local = distribute_tensor(everywhere, joined.device_mesh("cpu", mesh), joined.placements).to_local()
+        for device, shard in local._local_tensors.items():
+            np.testing.assert_array_equal(shard.numpy(), part(whole, bounds[device]))
+
+
+@TORCH
+def test_axes_in_another_order_that_split_unevenly_are_refused_by_name() -> None:
+    from planner.export.dtensor import join_placements
+
+    with pytest.raises(InvalidSharding, match=r"a dim split unevenly \(got \['tp', 'dp'\]"):
+        join_placements(Sharding(((1, 0),)), (5,), Mesh.parse("dp=2,tp=2"))
 
 
 @TORCH

@@ -1,79 +1,160 @@
-"""A module trained by its plan's program over gloo: `python -P -m tests.testing.torch_steps RANK FOLDER MESH`.
+"""Modules trained by their plans' programs over gloo: `python -P -m tests.testing.torch_steps RANK RANKS FOLDER`.
 
-Every process prints the losses of some steps, those of the unsharded module, and the largest difference of parameters.
+There is one process per device. The folder has a list of trainings. Every process trains the planned module and the
+unsharded one with torch's optimizers, saves a checkpoint on the way, and trains on from it in a module of other values.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import planner.torch
 from planner import Request
 from planner.ir.mesh import Mesh
-from tests.testing.gloo_modules import WORDS, Tagger, run_ranks, tagger
+from planner.ir.rematerialization import CLONE_SUFFIX
+from tests.testing.torch_models import seeded
 
-STEPS = 3
-
-
-class Loss(Tagger):
-    """The tagger, trained to name every word by itself; batch normalisation keeps its statistics in buffers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(WORDS)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        made = self.norm(super().forward(ids).reshape(-1, WORDS))
-        return torch.nn.functional.cross_entropy(made, ids.reshape(-1))
+LIMIT_S, PATIENCE_S = 900.0, 240.0
+STEPS, SAVED = 5, 2
+"""A checkpoint is saved after so many steps."""
+# Adam divides a gradient of rounding errors alone, as that of a key's bias, by its own size: the losses do not feel it.
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda weights: torch.optim.SGD(weights, lr=0.05, momentum=0.9),
+    "adamw": lambda weights: torch.optim.AdamW(weights, lr=1e-3),
+}
 
 
-def train(mesh: str) -> tuple[list[float], list[float], float]:
-    """Return losses of the planned and of the unsharded module, and the largest difference of their state after."""
-    ids = tagger(0)[1]
-    torch.manual_seed(0)
-    module, whole = Loss(), Loss()
-    whole.load_state_dict(module.state_dict())
-    request = Request(24_000, deterministic=True, gap=0.01)
-    planned = planner.torch.parallelize(module, (ids,), mesh, train="adamw", request=request)
-    losses = [_step(each, ids) for each in (planned, whole)]
-    state, wanted = planned.state_dict(), whole.state_dict()
-    assert state.keys() == wanted.keys()
-    worst = max(float((state[name].full_tensor() - wanted[name]).abs().max()) for name in wanted)
-    return losses[0], losses[1], worst
+@dataclass(frozen=True)
+class Training:
+    """A model of `torch_models`, a mesh, a request, and one of the optimizers."""
+
+    model: str
+    mesh: str
+    request: Request
+    optimizer: str = "sgd"
 
 
-def _step(module: torch.nn.Module, ids: torch.Tensor) -> list[float]:
-    # Not Adam: what batch normalisation takes away has a gradient of rounding errors alone, whose sign it follows.
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+@dataclass(frozen=True)
+class Trained:
+    """What a process has seen: losses planned and unsharded, whether the resumed run is the same bit for bit, the
+    largest difference of parameters and buffers, the share of their elements held here, ops that are recomputed, and
+    the collectives that nobody waited for."""
+
+    losses: list[float]
+    unsharded: list[float]
+    is_resumed: bool
+    worst: float
+    share: float
+    recomputed: int
+    unwaited: int
+    cpu_s: float
+
+
+def train_over_gloo(folder: Path, trainings: Sequence[Training]) -> list[list[Trained | str]]:
+    """Return for each training what every process has seen, or its error; all meshes have as many devices."""
+    Path(folder, "trainings.pickle").write_bytes(pickle.dumps(list(trainings)))
+    ranks = Mesh.parse(trainings[0].mesh).devices
+    command = [sys.executable, "-P", "-m", "tests.testing.torch_steps"]
+    started = [
+        subprocess.Popen([*command, str(rank), str(ranks), str(folder)], stderr=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    try:
+        said = [each.communicate(timeout=LIMIT_S)[1] for each in started]
+    finally:
+        for each in started:
+            each.kill()
+    if any(each.returncode for each in started):
+        raise AssertionError("\n".join(said))
+    found = [json.loads(Path(folder, f"trained.{rank}").read_text()) for rank in range(ranks)]
+    seen = [[Trained(**each) if isinstance(each, dict) else each for each in rank] for rank in found]
+    return [list(each) for each in zip(*seen, strict=True)]
+
+
+def train(asked: Training, folder: Path) -> Trained:
+    """Train, save and resume, planned and unsharded. Files go to the folder."""
+    began = time.process_time()
+    whole, inputs = seeded(asked.model, 1)
+    make = OPTIMIZERS[asked.optimizer]
+    unsharded = _step(whole, make(whole.parameters()), inputs, STEPS)
+    module, _ = seeded(asked.model, 1 + dist.get_rank())  # the first rank's values count
+    planned = planner.torch.parallelize(module, inputs, asked.mesh, train="adamw", request=asked.request)
+    optimizer = make(planned.parameters())
+    losses = _step(planned, optimizer, inputs, SAVED)
+    model_state, state = get_state_dict(planned, optimizer)
+    dcp.save({"model": model_state, "optimizer": state}, checkpoint_id=folder)
+    losses += _step(planned, optimizer, inputs, STEPS - SAVED)
+    trained, wanted = planned.state_dict(), whole.state_dict()
+    assert trained.keys() == wanted.keys()
+    worst = max(float((trained[name].full_tensor() - wanted[name]).abs().max()) for name in wanted)
+    again = _resume(planned, make, inputs, folder)
+    held = sum(each.to_local().numel() for each in trained.values())
+    return Trained(
+        losses,
+        unsharded,
+        is_resumed=again == losses[SAVED:],
+        worst=worst,
+        share=held / sum(each.numel() for each in trained.values()),
+        recomputed=planned.planned.text.count(f".{CLONE_SUFFIX}'"),
+        unwaited=torch._C._distributed_c10d._get_work_registry_size(),
+        cpu_s=time.process_time() - began,
+    )
+
+
+def _resume(planned: Any, make: Any, inputs: Any, folder: Path) -> list[float]:
+    """Return the losses after the checkpoint, read into the module with other values and a new optimizer."""
+    with torch.no_grad():
+        for each in (*planned.parameters(), *planned.buffers()):
+            each.fill_(0.5)
+            each.grad = None
+    optimizer = make(planned.parameters())
+    model_state, state = get_state_dict(planned, optimizer)
+    dcp.load({"model": model_state, "optimizer": state}, checkpoint_id=folder)
+    set_state_dict(planned, optimizer, model_state_dict=model_state, optim_state_dict=state)
+    return _step(planned, optimizer, inputs, STEPS - SAVED)
+
+
+def _step(module: Any, optimizer: Any, inputs: Any, count: int) -> list[float]:
     losses = []
-    for _ in range(STEPS):
+    for _ in range(count):
         optimizer.zero_grad()
-        loss = module(ids)
+        loss = module(*inputs)
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach().item())
+        losses.append(float(loss.detach()))
     return losses
 
 
-def run_over_gloo(folder: Path, mesh: str) -> list[tuple[list[float], list[float], float]]:
-    """Return the answers of all devices of a mesh."""
-    return run_ranks("tests.testing.torch_steps", folder, mesh)
-
-
-def _rank(rank: int, folder: str, mesh: str) -> tuple[list[float], list[float], float]:
+def _run_rank(rank: int, ranks: int, folder: str) -> None:
     torch.set_num_threads(1)
-    devices = Mesh.parse(mesh).devices
-    dist.init_process_group("gloo", init_method=f"file://{Path(folder, 'store')}", rank=rank, world_size=devices)
-    try:
-        return train(mesh)
-    finally:
-        dist.destroy_process_group()
+    store, patience = f"file://{Path(folder, 'store')}", timedelta(seconds=PATIENCE_S)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks, timeout=patience)
+    found: list[dict[str, Any] | str] = []
+    for number, asked in enumerate(pickle.loads(Path(folder, "trainings.pickle").read_bytes())):
+        try:
+            found.append(asdict(train(asked, Path(folder, f"checkpoint.{number}"))))
+        except ValueError as error:
+            found.append(str(error))
+        if rank == 0:
+            sys.stderr.write(f"{asked} {found[-1]}\n")
+    Path(folder, f"trained.{rank}").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_rank(int(sys.argv[1]), *sys.argv[2:])))
+    _run_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

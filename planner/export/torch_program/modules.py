@@ -14,26 +14,39 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Placement, Replicate
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
 
 from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding, ShardplanError
 from planner.export import dtensor
+from planner.export.dtensor import JoinedPlacements
+from planner.export.torch_program.module_inputs import InputName, PlainValue, flatten_arguments
 from planner.export.torch_program.steps import write_step
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
+from planner.ir.sharding import Axes
 
-Placements = tuple[Placement, ...]
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A plan's program, and its module's arguments by path: the graph's name of a tensor, or what was planned with."""
+
+    program: Program
+    inputs: Mapping[str, InputName | PlainValue]
 
 
 @dataclass(frozen=True, slots=True)
 class _PlacedValue:
-    """A value at the ends of a program: kind and name of an input (a result has none), placements and whole shape."""
+    """A value at the ends of a program: kind and name of an input (a result has none), placements and whole shape.
+
+    `value` is its name in the program.
+    """
 
     id: str
+    value: str
     kind: str
     name: str
-    placements: Placements
+    placed: JoinedPlacements
     shape: tuple[int, ...]
 
 
@@ -48,13 +61,14 @@ class _PlannedStep:
     arguments: tuple[_PlacedValue, ...]
     kept: tuple[str, ...]
     results: tuple[_PlacedValue, ...]
-    gradients: Mapping[str, Placements]
+    gradients: Mapping[str, JoinedPlacements]
+    inputs: Mapping[str, InputName | PlainValue]
 
 
 def distribute_step(
-    module: torch.nn.Module, plan_program: Callable[[], Program], mesh: Mesh, *, device_type: str
+    module: torch.nn.Module, plan_step: Callable[[], TracedStep], mesh: Mesh, *, device_type: str
 ) -> PlannedModule:
-    """Return a module that runs the program that `plan_program` makes on the first process, and place its state.
+    """Return a module that runs the program that `plan_step` makes on the first process, and place its state.
 
     Every process calls it with the same module. Its parameters become DTensors in place, with the values of the first
     process. Raises InvalidMesh where processes are not as many as devices, and InvalidSharding for a program that
@@ -63,11 +77,20 @@ def distribute_step(
     if not dist.is_initialized() or dist.get_world_size() != mesh.devices:
         got = f"{dist.get_world_size()} processes" if dist.is_initialized() else "no process group"
         raise InvalidMesh("torch.distributed", got=got, wanted=f"{mesh.devices}: one for each device of the mesh")
-    planned = _tell_all(lambda: _describe_step(plan_program()))
-    devices = init_device_mesh(device_type, mesh.shape, mesh_dim_names=mesh.names)
-    state = {each.name: each.placements for each in planned.arguments if each.kind != "input"}
-    dtensor.distribute_state(module, devices, state, mesh=mesh)
-    return PlannedModule(module, planned, devices)
+    planned = _tell_all(lambda: _describe_step(plan_step()))
+    meshes: dict[tuple[Axes, ...], DeviceMesh] = {}
+    for each in (*planned.arguments, *planned.results):
+        if each.placed.dims not in meshes:
+            meshes[each.placed.dims] = each.placed.device_mesh(device_type, mesh)
+    alone = tuple((axis,) for axis in range(len(mesh.axes)))
+    devices = meshes.get(alone) or JoinedPlacements(alone, ()).device_mesh(device_type, mesh)
+    state = {
+        each.name: (meshes[each.placed.dims], each.placed.placements)
+        for each in planned.arguments
+        if each.kind != "input"
+    }
+    dtensor.distribute_state(module, devices, state)
+    return PlannedModule(module, planned, meshes)
 
 
 def _tell_all(make: Callable[[], _PlannedStep]) -> _PlannedStep:
@@ -85,8 +108,8 @@ def _tell_all(make: Callable[[], _PlannedStep]) -> _PlannedStep:
     return planned
 
 
-def _describe_step(program: Program) -> _PlannedStep:
-    graph = program.graph
+def _describe_step(traced: TracedStep) -> _PlannedStep:
+    program, graph = traced.program, traced.program.graph
     inputs = {entry.id: entry for entry in graph.inputs}
     # What the optimizer changes is left to torch's; what forward writes to buffers is a result.
     kinds = {number: inputs[name].kind for number, name in graph.state_outputs.items()}
@@ -95,9 +118,12 @@ def _describe_step(program: Program) -> _PlannedStep:
     buffers = {entry.next: entry for entry in graph.inputs if entry.kind == "buffer" and entry.next}
 
     def placed(value: str, end: str, kind: str, *, name: str) -> _PlacedValue:
-        return _PlacedValue(end, kind, name, _place(program, value), program.values[value].type.shape)
+        held = program.values[value]
+        return _PlacedValue(end, value, kind, name, _place(program, value), held.type.shape)
 
-    arguments = tuple(placed(name, name, inputs[name].kind, name=inputs[name].name) for name in step.arguments)
+    arguments = tuple(
+        placed(value, name, inputs[name].kind, name=inputs[name].name) for name, value in step.arguments.items()
+    )
     for each in arguments:
         if each.kind not in ("parameter", "buffer", "input"):
             raise InvalidRequest("tensor of a module", where=each.name, got=each.kind, wanted="a parameter or a buffer")
@@ -106,35 +132,36 @@ def _describe_step(program: Program) -> _PlannedStep:
         for value, end in zip(step.results, wanted, strict=True)
     )
     gradients = {name: _place(program, value) for name, value in step.gradients.items()}
-    return _PlannedStep(step.text, arguments, step.kept, results, gradients)
+    return _PlannedStep(step.text, arguments, step.kept, results, gradients, traced.inputs)
 
 
-def _place(program: Program, value: str) -> Placements:
+def _place(program: Program, value: str) -> JoinedPlacements:
     held = program.values[value]
-    placements, remarks = dtensor.placements(held.sharding, held.type.shape, program.mesh)
-    if remarks:
-        raise InvalidSharding("a tensor that DTensor cannot hold", where=f"value {value!r}", got="; ".join(remarks))
-    return placements
+    try:
+        return dtensor.join_placements(held.sharding, held.type.shape, program.mesh)
+    except InvalidSharding as error:
+        raise error.at(f"value {value!r}") from None
 
 
 class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """A module whose forward and backward are a plan's program; its tensors have the original module's names."""
 
-    def __init__(self, module: torch.nn.Module, planned: _PlannedStep, devices: DeviceMesh) -> None:
+    def __init__(
+        self, module: torch.nn.Module, planned: _PlannedStep, meshes: Mapping[tuple[Axes, ...], DeviceMesh]
+    ) -> None:
         super().__init__()
         self._modules, self._parameters, self._buffers = module._modules, module._parameters, module._buffers
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
-        self.planned, self.devices, self.signature = planned, devices, inspect.signature(module.forward)
+        self.planned, self.meshes, self.signature = planned, meshes, inspect.signature(module.forward)
         self.program: dict[str, Any] = {}
         exec(compile(planned.text, f"<plan of {type(module).__name__}>", "exec"), self.program)
         self.train(module.training)
 
     def forward(self, *given: Any, **named: Any) -> Any:
         """Run the program on whole inputs. Raises InvalidRequest for inputs other than those planned."""
-        bound = self.signature.bind(*given, **named)
-        bound.apply_defaults()
+        inputs = self._name_inputs(given, named)
         state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        local = [self._local(each, state, bound.arguments) for each in self.planned.arguments]
+        local = [self._local(each, state, inputs) for each in self.planned.arguments]
         if self.planned.gradients and torch.is_grad_enabled():
             made = _Step.apply(self, *local)
         else:
@@ -147,9 +174,21 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
                 results.append(self._global(each, tensor))
         return results[0] if len(results) == 1 else tuple(results)
 
+    def _name_inputs(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return tensors by their name in the plan. Raises InvalidRequest for other arguments than were planned."""
+        inputs, found = {}, flatten_arguments(self.signature, given, named)
+        for path in sorted({*found, *self.planned.inputs}):
+            planned, got = self.planned.inputs.get(path), found.get(path)
+            if isinstance(planned, InputName):
+                inputs[planned.name] = got
+            elif planned != got or type(planned) is not type(got):
+                raise InvalidRequest("input", where=path, got=got, wanted=f"{planned!r}, as planned")
+        return inputs
+
     def _local(self, each: _PlacedValue, state: Mapping[str, Any], inputs: Mapping[str, Any]) -> torch.Tensor:
         if each.kind != "input":
-            held = state[each.name].to_local(grad_placements=self.planned.gradients.get(each.id))
+            gradient = self.planned.gradients.get(each.id)
+            held = state[each.name].to_local(grad_placements=gradient.placements if gradient else None)
             # Backward reads what the buffer was before.
             return held.clone() if each.kind == "buffer" and each.id in self.planned.kept else held
         tensor = inputs.get(each.name)
@@ -158,13 +197,14 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
             raise InvalidRequest(
                 "input", where=each.name, got=got, wanted=f"a tensor of shape {each.shape}, as planned"
             )
-        return self.program["part_of"](tensor, *self.program["ARGUMENTS"][each.id][dist.get_rank()])
+        return self.program["part_of"](tensor, *self.program["ARGUMENTS"][each.value][dist.get_rank()])
 
     def _global(self, each: _PlacedValue, tensor: torch.Tensor) -> torch.Tensor:
-        if all(isinstance(placement, Replicate) for placement in each.placements):
+        dims, placements = each.placed.dims, each.placed.placements
+        if all(isinstance(placement, Replicate) for placement in placements):
             return tensor
         stride = torch.empty(each.shape, device="meta").stride()
-        return DTensor.from_local(tensor, self.devices, each.placements, shape=each.shape, stride=stride)
+        return DTensor.from_local(tensor, self.meshes[dims], placements, shape=each.shape, stride=stride)
 
 
 class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here

@@ -2,25 +2,28 @@
 
 `forward` takes the arguments and returns the results and what `backward` reads of what forward made. `backward` takes
 the arguments that it reads and these, and returns the gradients, each as the optimizer's update reads it in the plan.
-Forward ends before the first op of the backward pass. Recomputed ops are the plan's own, in backward.
+A parameter that is updated in another layout than it is read in is an argument as it is updated, and forward begins
+with the collectives that follow the update in the plan (ZeRO's gathering of parameters, a step later). Forward ends
+before the first op of the backward pass. Recomputed ops are the plan's own, in backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import InvalidGraph
 from planner.export.torch_program.programs import ProgramWriter
-from planner.ir.program import Instruction, OpCall, Program
+from planner.ir.program import Instruction, OpCall, Program, Reshard
 
 
 @dataclass(frozen=True, slots=True)
 class StepFunctions:
-    """The module's text, its arguments, those that backward reads, the results' values, gradients by parameter."""
+    """The module's text, its arguments' values by input, the inputs of those that backward reads, the results' values,
+    and gradients by parameter."""
 
     text: str
-    arguments: tuple[str, ...]
+    arguments: Mapping[str, str]
     kept: tuple[str, ...]
     results: tuple[str, ...]
     gradients: Mapping[str, str]
@@ -35,21 +38,25 @@ def write_step(program: Program, results: Sequence[str], parameters: Sequence[st
     by_id = dict(zip(program.graph.outputs, program.outputs, strict=True))
     ends = [by_id[each] for each in results]
     gradients = find_gradients(program, parameters)
-    listed = _needed([*program.instructions], [*ends, *gradients.values()])
+    updated = {name: follow_update(program, name) for name in gradients}
+    first = [done for moves in updated.values() for done in moves]
+    listed = _needed([*first, *program.instructions], [*ends, *gradients.values()])
     cut = next((k for k, done in enumerate(listed) if _phase(done) == "backward"), len(listed))
     before, after = listed[:cut], listed[cut:]
     made = {name for done in before for name in done.results}
     read = {name for done in after for name in done.operands} | set(gradients.values())
     saved = [name for name in program.values if name in made & read]
-    arguments = [name for name, _ in program.arguments if name in _read(listed) or name in ends]
-    kept = [name for name in arguments if name in read]
+    held = {name: moves[0].operand for name, moves in updated.items() if moves}
+    used = [name for name, _ in program.arguments if name in _read(listed) or name in ends]
+    arguments = {name: held.get(name, name) for name in used}
+    kept = [name for name, value in arguments.items() if value in read]
     writer = ProgramWriter(program)
     bodies = [
-        writer.function("forward", arguments, before, results=[*ends, *saved]),
+        writer.function("forward", [*arguments.values()], before, results=[*ends, *saved]),
         writer.function("backward", [*kept, *saved], after, results=list(gradients.values())),
     ]
-    text = writer.module(bodies, arguments, dict(zip(results, ends, strict=True)))
-    return StepFunctions(text, tuple(arguments), tuple(kept), tuple(ends), gradients)
+    text = writer.module(bodies, [*arguments.values()], dict(zip(results, ends, strict=True)))
+    return StepFunctions(text, arguments, tuple(kept), tuple(ends), gradients)
 
 
 def find_gradients(program: Program, parameters: Sequence[str]) -> dict[str, str]:
@@ -68,7 +75,21 @@ def find_gradients(program: Program, parameters: Sequence[str]) -> dict[str, str
                 wanted = "one gradient a parameter: an optimizer without clipping"
                 raise InvalidGraph("gradients of an update", where=f"op {done.op.id!r}", got=terms, wanted=wanted)
             found[updated[0]] = terms[0]
+    if missing := [name for name in graph.state_outputs.values() if name in parameters and name not in found]:
+        wanted = "an update that reads the parameter and its gradient together"
+        raise InvalidGraph("no gradient to hand to an optimizer", where=f"parameter {missing[0]!r}", wanted=wanted)
     return found
+
+
+def follow_update(program: Program, parameter: str) -> list[Reshard]:
+    """Return the moves from the parameter as it is updated to the parameter as the next step reads it."""
+    number = next(number for number, name in program.graph.state_outputs.items() if name == parameter)
+    made_by = {result: done for done in program.instructions for result in done.results}
+    value, moves = program.outputs[number], list[Reshard]()
+    while isinstance(done := made_by.get(value), Reshard):
+        moves.insert(0, replace(done, result=moves[0].operand if moves else parameter))
+        value = done.operand
+    return moves
 
 
 def _needed(instructions: list[Instruction], ends: Sequence[str]) -> list[Instruction]:
