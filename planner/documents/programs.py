@@ -131,8 +131,8 @@ def _load_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> OpCall:
         tuple(entry["outputs"]),
         tuple((loop, _load_cut(cut)) for loop, cut in sorted(entry.get("cuts", {}).items())),
     )
-    used = [axis for axes in run.option for axis in axes]
-    if len(run.option) != len(op.rule.loops) or len(set(used)) < len(used) or not op.rule.is_allowed(run.option, mesh):
+    rule, option = op.rule, run.option
+    if len(option) != len(rule.loops) or not rule.uses_axes_once(option) or not rule.is_allowed(option, mesh):
         loops = [f"{loop.name}={loop.size}" for loop in op.rule.loops]
         raise InvalidDocument("option does not fit the loops", where=f"op {op.id!r}", got=entry["option"], wanted=loops)
     for what, got, wanted in (("inputs", run.operands, op.inputs), ("outputs", run.results, op.results)):

@@ -164,7 +164,7 @@ def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
     operands, result_terms = (_letter_side(side, letter) for side in sides)
     text = f"({operands})->({result_terms}) {{{', '.join(f'{letter[name]}={size}' for name, size in sizes.items())}}}"
     in_results = {loop for term in rule.results for dim in term for loop in dim.loops}
-    blocked = [loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED]
+    blocked = [loop.name for loop in rule.loops if loop.kind in (LoopKind.BLOCKED, LoopKind.OPAQUE)]
     may_be_reduced = (LoopKind.REDUCTION, LoopKind.PARALLEL)
     reduced = [loop.name for loop in rule.loops if loop.kind in may_be_reduced and loop.name not in in_results]
     for word, names in (("reduction", reduced), ("need_replication", blocked)):

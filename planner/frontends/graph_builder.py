@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.errors import InvalidGraph
 from planner.frontends.dtypes import LARGEST_FLOAT
-from planner.frontends.uncovered_ops import NotExpressible, UncoveredOps, replicated_rule
+from planner.frontends.uncovered_ops import NotExpressible, UncoveredOps, unrelated_rule
 from planner.ir.graph import TensorType, value_id
 from planner.ir.sharding import Shape
 from planner.ops import OPS
@@ -119,7 +119,7 @@ class GraphBuilder:
             "phase": self._choose_phase(operands),
         }
         if op not in OPS:
-            entry["rule"] = rule or replicated_rule([value.shape for value in operands], [kind.shape for kind in types])
+            entry["rule"] = rule or unrelated_rule([value.shape for value in operands], [kind.shape for kind in types])
         self.nodes.append(entry)
         results = [DocumentValue(value_id(entry["id"], k), kind) for k, kind in enumerate(types)]
         self._nodes_by_value.update((result.id, entry) for result in results)

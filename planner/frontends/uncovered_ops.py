@@ -55,10 +55,10 @@ class UncoveredOps:
             warnings.warn(text, UnknownOpWarning, stacklevel=4)
 
 
-def replicated_rule(operands: Iterable[Shape], results: Iterable[Shape]) -> str:
-    """Return the notation of a rule in which no two dims share a loop and no loop may be split.
+def unrelated_rule(operands: Iterable[Shape], results: Iterable[Shape], *, kind: str = "blocked") -> str:
+    """Return the notation of a rule in which no two dims share a loop, all loops being of one kind.
 
-    replicated_rule([(2, 3)], [(3,)]) is "u0 u1 -> u2; blocked u0 u1 u2".
+    unrelated_rule([(2, 3)], [(3,)]) is "u0 u1 -> u2; blocked u0 u1 u2": no loop may be split.
     """
     names: list[str] = []
 
@@ -68,7 +68,7 @@ def replicated_rule(operands: Iterable[Shape], results: Iterable[Shape]) -> str:
         return " ".join(fresh) or "[]"
 
     left, right = (", ".join(map(term, shapes)) for shapes in (operands, results))
-    return f"{left} -> {right}" + (f"; blocked {' '.join(names)}" if names else "")
+    return f"{left} -> {right}" + (f"; {kind} {' '.join(names)}" if names else "")
 
 
 def list_operations(operations: Mapping[str, Sequence[str]]) -> list[str]:

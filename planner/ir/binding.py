@@ -159,7 +159,9 @@ def _make_rule(
 
     def loop(name: str) -> Loop:
         kind = LoopKind.PARALLEL if name in in_results else LoopKind.REDUCTION
-        if name in blocked or name not in carried or sizes[name] == 1:
+        if name in pattern.opaque:
+            kind = LoopKind.OPAQUE
+        elif name in blocked or name not in carried or sizes[name] == 1:
             kind = LoopKind.BLOCKED
         return Loop(name, sizes[name], kind, kinds.get(name, Reduction.SUM), even=name in major)
 

@@ -8,6 +8,8 @@ The semantics is that of the mesh dialect's sharding interface (loop iterator ty
     but not when the joined dim is a result's);
   * a window dim, sum(coefficient * loop), is split along its first loop only: the blocks of the loop read blocks
     of the dim and a halo around them (`planner.ir.windows`);
+  * an *opaque* loop belongs to an op of which only its annotations are known (`"use"(%a)`): it is split where an
+    annotation of this op says so, sums nothing up, and may share mesh axes with the op's other loops;
   * a *linear* loop iterates over the terms of a partial sum: its operands come in partial over its axes and
     its results leave partial over them (the op commutes with the sum, or with the loop's other reduction).
 A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.ir.sharding`).
@@ -38,6 +40,7 @@ class LoopKind(StrEnum):
     REDUCTION = "reduction"
     BLOCKED = "blocked"
     LINEAR = "linear"
+    OPAQUE = "opaque"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,9 @@ class Rule:
 
     def is_allowed(self, option: Option, mesh: Mesh) -> bool:
         """Return whether every loop can be split as far as the option does, and the option is sound."""
-        loops = zip(self.loops, option, strict=True)
-        return all(not axes or can_split(loop, mesh.group_size(axes)) for loop, axes in loops) and self.is_sound(
-            option, mesh
-        )
+        loops = ((loop, axes) for loop, axes in zip(self.loops, option, strict=True) if axes)
+        fits = all(loop.kind is LoopKind.OPAQUE or can_split(loop, mesh.group_size(axes)) for loop, axes in loops)
+        return fits and self.is_sound(option, mesh)
 
     def is_sound(self, option: Option, mesh: Mesh) -> bool:
         """Return whether every result has only one reduction, and neighbours hold the halos that windows need."""
@@ -110,6 +112,18 @@ class Rule:
         except InvalidSharding:
             return False
         return True
+
+    @cached_property
+    def is_opaque(self) -> bool:
+        """Whether nothing relates the dims of operands and results."""
+        return any(loop.kind is LoopKind.OPAQUE for loop in self.loops)
+
+    def uses_axes_once(self, option: Option) -> bool:
+        """Return whether no operand, no result and, unless the op is opaque, no two loops share a mesh axis."""
+        layouts = (*self._operand_layouts, *self._result_layouts) if self.is_opaque else ()
+        splits = [[option[loop] for loop in layout.dims if loop is not None] for layout in layouts] or [list(option)]
+        named = [[axis for axes in split for axis in axes] for split in splits]
+        return all(len(set(axes)) == len(axes) for axes in named)
 
     @cached_property
     def operand_loops(self) -> frozenset[str]:
@@ -137,7 +151,10 @@ class Rule:
     def _summed_loops(self, term: Term) -> list[bool]:
         """Return for each loop whether a result has partial sums where the loop is split."""
         summed = self.operand_loops - {loop for dim in term for loop in dim.loops}
-        return [loop.kind is LoopKind.LINEAR or loop.name in summed for loop in self.loops]
+        return [
+            loop.kind is LoopKind.LINEAR or (loop.name in summed and loop.kind is not LoopKind.OPAQUE)
+            for loop in self.loops
+        ]
 
     def _layout(self, term: Term, partial: Sequence[bool]) -> _LayoutOfOption:
         numbers = {loop.name: number for number, loop in enumerate(self.loops)}
@@ -180,8 +197,9 @@ def _sharding(split: tuple[Axes, ...], partial: tuple[tuple[Reduction, int], ...
 
 
 def can_split(loop: Loop, parts: int) -> bool:
-    """Return whether a loop may be split over `parts` devices, so that each has a part of it."""
-    return can_divide(loop, parts) and (loop.kind is LoopKind.LINEAR or parts <= loop.size)
+    """Return whether a loop may be split over `parts` devices by choice, so that each has a part of it."""
+    is_free = loop.kind is LoopKind.LINEAR or (loop.kind is not LoopKind.OPAQUE and parts <= loop.size)
+    return can_divide(loop, parts) and is_free
 
 
 def can_divide(loop: Loop, parts: int) -> bool:

@@ -8,12 +8,14 @@
     1 n, m n -> m n                     1 is a dim of size one that broadcasts
     ... k, k -> ... k                   ... stands for leading dims, right-aligned; a 1 under them broadcasts
     m k -> m; max k; blocked m          modifiers: reduction kind of a loop, loops that may not be split,
+    m -> n; opaque m n                  loops of an op that nothing is known of: split where its annotations say so
     x y, x y -> x y; linear 0+1         operands in which the op is linear (jointly; several groups by comma)
     x y, x y -> x y; commutes max 0+1   the same for another reduction: the op of maxima is the maximum of the op
     b {p|z|q} -> b z; size p=3          a size that cannot be inferred from the shapes; [] is a term without dims
 
-A loop that is absent from every result is a *reduction* loop, a blocked loop may not be split, and all others are
-*parallel* (iterator types of the MLIR mesh dialect). Parsing needs no sizes; `planner.ir.indexing` binds them.
+A loop that is absent from every result is a *reduction* loop, a blocked loop may not be split, an opaque one sums
+nothing up, and all others are *parallel* (iterator types of the MLIR mesh dialect). Parsing needs no sizes;
+`planner.ir.indexing` binds them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from planner.ir.sharding import Reduction
 
 ELLIPSIS = "..."
 MAX_LENGTH = 4096
+_MODIFIERS = ("reductions", "blocked", "opaque", "linear", "sizes", "commutes")
 _LETTER = re.compile(r"[a-z][a-z0-9_]{0,15}", re.ASCII)
 _DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
 
@@ -68,6 +71,7 @@ class Pattern:
     results: tuple[Term, ...]
     reductions: tuple[tuple[str, Reduction], ...] = ()
     blocked: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
     linear: tuple[tuple[int, ...], ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     commutes: tuple[tuple[Reduction, tuple[int, ...]], ...] = ()
@@ -79,6 +83,7 @@ class Pattern:
         text = f"{terms(self.operands)} -> {terms(self.results)}".strip()
         text += "".join(f"; {kind} {loop}" for loop, kind in self.reductions)
         text += f"; blocked {' '.join(self.blocked)}" if self.blocked else ""
+        text += f"; opaque {' '.join(self.opaque)}" if self.opaque else ""
         text += "".join(f"; size {loop}={size}" for loop, size in self.sizes)
         groups = ", ".join("+".join(map(str, group)) for group in self.linear)
         text += f"; linear {groups}" if groups else ""
@@ -104,7 +109,7 @@ def _parse(text: str) -> Pattern:
     operands = tuple(map(_term, left.split(","))) if left.strip() else ()
     results = tuple(map(_parse_result_term, right.split(",")))
     loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops} - {ELLIPSIS}
-    modifier_values: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": [], "commutes": []}
+    modifier_values: dict[str, list[Any]] = {key: [] for key in _MODIFIERS}
     for modifier in modifiers:
         word, *rest = modifier.split() or [""]
         if word == "linear":
@@ -114,12 +119,12 @@ def _parse(text: str) -> Pattern:
             modifier_values["commutes"] += [(kind, _group(group, len(operands))) for group in groups]
         elif word == "size":
             modifier_values["sizes"] += [_size(piece, loops) for piece in rest]
-        elif word == "blocked":
-            modifier_values["blocked"] += [_check_loop(loop, loops) for loop in rest]
+        elif word in ("blocked", "opaque"):
+            modifier_values[word] += [_check_loop(loop, loops) for loop in rest]
         elif word in set(Reduction):
             modifier_values["reductions"] += [(_check_loop(loop, loops), Reduction(word)) for loop in rest]
         else:
-            words = f"commutes, blocked, linear, size, {', '.join(Reduction)}"
+            words = f"commutes, blocked, opaque, linear, size, {', '.join(Reduction)}"
             raise InvalidRule("unknown modifier", got=word, wanted=words)
     for key in ("reductions", "sizes"):
         _check_once([loop for loop, _ in modifier_values[key]], key)

@@ -280,7 +280,7 @@ def _reblocked_loops(rule: Rule) -> set[str]:
     """Return the loops of dims that are cut anew (8x6 -> 4x12), where only sizes relate operands to results."""
     read = {loop for term in rule.operands for dim in term for loop in dim.loops}
     made = {loop for term in rule.results for dim in term for loop in dim.loops}
-    whole = {loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED and loop.size > 1}
+    whole = {loop.name for loop in rule.loops if loop.kind in ("blocked", "opaque") and loop.size > 1}
     return (read ^ made) & whole if (made - read) & whole else set()
 
 

@@ -124,8 +124,12 @@ class SpmdProgram:
 def _check_option(done: LocalOp, mesh: Mesh) -> None:
     """Check for one list of mesh axes per loop, no axis twice, and only splits that the op's rule allows."""
     loops = done.op.rule.loops
-    axes = [axis for listed in done.option for axis in listed]
-    good = len(done.option) == len(loops) and len(set(axes)) == len(axes) and set(axes) <= set(range(len(mesh.axes)))
+    axes = {axis for listed in done.option for axis in listed}
+    good = (
+        len(done.option) == len(loops)
+        and axes <= set(range(len(mesh.axes)))
+        and done.op.rule.uses_axes_once(done.option)
+    )
     divided = zip(loops, done.option, strict=False)
     good = good and all(not axes or can_divide(loop, mesh.group_size(axes)) for loop, axes in divided)
     if not good or not done.op.rule.is_sound(done.option, mesh):

@@ -34,7 +34,7 @@ from planner.frontends.mlir.product_ops import (
 from planner.frontends.mlir.sharding_syntax import ShardingSyntax
 from planner.frontends.mlir.translation import InitTensor, MlirTranslation, ScalarValue
 from planner.frontends.mlir.types import MlirTensorType
-from planner.frontends.uncovered_ops import replicated_rule
+from planner.frontends.uncovered_ops import unrelated_rule
 from planner.ir.dynamic_dims import is_known
 from planner.ir.graph import OUTPUTS, TensorType
 from planner.ir.sharding import Sharding
@@ -153,8 +153,8 @@ def _translate_call(t: MlirTranslation, operation: Operation, module: Module) ->
 def _translate_opaque(t: MlirTranslation, operation: Operation) -> None:
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
     results = t.tensors(operation, len(operation.result_types)) or (MlirTensorType(TensorType((), "bool")),)
-    whole = replicated_rule([tensor.shape for tensor in inputs], [kind.type.shape for kind in results])
-    rule = str(operation.attrs.get("shardplan.rule", whole))
+    shapes = [tensor.shape for tensor in inputs], [kind.type.shape for kind in results]
+    rule = str(operation.attrs.get("shardplan.rule", unrelated_rule(*shapes, kind="opaque")))
     t.add(operation, operation.name, inputs, operation.attrs.get("shardplan.attrs", {}), results, rule)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InvalidGraph, InvalidMesh, ShardplanError
+from planner.errors import InvalidGraph, InvalidMesh, InvalidSharding, ShardplanError
 from planner.frontends.mlir.annotation_checks import NamedValue, ShardingChecker
 from planner.frontends.mlir.module import Argument
 from planner.frontends.mlir.operations import Operation
@@ -168,7 +168,10 @@ class ProgramTranslation(MlirTranslation):
         """Add an op with global shapes, whose loops are split over devices by `split` (mesh axes by loop)."""
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
         option = tuple(tuple(split.get(loop.name, ())) for loop in op.rule.loops)
-        Sharding(option).complete(len(option), self.meshes[mesh])
+        for axes in option:
+            self.meshes[mesh].check_axes(axes)
+        if not op.rule.uses_axes_once(option):
+            raise InvalidSharding("mesh axis duplicated", got=split, wanted="each axis at most once")
         part = LocalOp(op, option, op.inputs, op.values, cuts, None if mesh == self.shardings.default else mesh)
         self.steps.append(part)
         types = infer_local_results(part, self.meshes[mesh])

@@ -4,7 +4,8 @@ Results are read first, then operands. The axes of a dim go to the loop it index
 window); partial axes of a result go to the first reduction loop of their kind, unless an operand already split one.
 A dim that no loop indexes, or whose loop may not be split (iterator type invalid), has no influence: the op takes it
 whole. Two lists of axes on one loop, or one axis on two loops, are a conflict. An empty list claims nothing, but
-contradicts axes that its loop already has. Dims after the last split one are not mentioned at all.
+contradicts axes that its loop already has. An op of which nothing is known (`LoopKind.OPAQUE`) takes what is annotated
+for it and, where it has no results, what its operands are. Dims after the last split one are not mentioned at all.
 
 Among the subsets of the known shardings, the dialect prefers (a) all of them with nothing resharded, (b) no reshard
 of what is annotated explicitly for this op, (c) any. On ties it takes the first subset, where keeping comes before
@@ -44,6 +45,8 @@ def find_preferred_option(
 
     Raises InvalidSharding where the explicit annotations contradict each other.
     """
+    if rule.is_opaque and any(rule.results):
+        results, operands = ([KnownShardings(known.explicit) for known in side] for side in (results, operands))
     slots = (*results, *operands)
     count = len(results)
     explicit = [slot.explicit for slot in slots]
@@ -119,7 +122,7 @@ class _Loops:
                 wanted="one",
             )
         for other, others in self.axes.items():
-            if other != name and set(axes) & set(others):
+            if other != name and set(axes) & set(others) and not self.rule.is_opaque:
                 got = f"{list(axes)} on {name}, {list(others)} on {other}"
                 raise InvalidSharding("conflict: one axis on two loops", where=where, got=got, wanted="each axis once")
         # An empty list leaves the loop open to a later operand; results come first, as in the dialect.
@@ -164,15 +167,21 @@ def check_option(rule: Rule, mesh: Mesh, option: Option) -> Option:
     """
     if len(option) > len(rule.loops):
         raise InvalidSharding("more lists than loops", got=len(option), wanted=f"at most {len(rule.loops)}")
-    named = Sharding(tuple(option)).complete(len(rule.loops), mesh)
-    for loop, axes in zip(rule.loops, named.split_axes, strict=True):
+    if rule.is_opaque:  # its loops may share axes
+        split = tuple(axes for each in option for axes in Sharding((each,)).complete(1, mesh).split_axes)
+        split += ((),) * (len(rule.loops) - len(option))
+    else:
+        split = Sharding(tuple(option)).complete(len(rule.loops), mesh).split_axes
+    if not rule.uses_axes_once(split):
+        raise InvalidSharding("mesh axis duplicated", got=split, wanted="each axis at most once in a tensor")
+    for loop, axes in zip(rule.loops, split, strict=True):
         if axes and not can_split_over(loop, axes, mesh):
             raise InvalidSharding(
                 f"loop {loop.name} may not be split over these axes", got=list(axes), wanted=f"{loop.kind}"
             )
     try:
         for number in range(len(rule.results)):
-            rule.result_sharding(number, named.split_axes)
+            rule.result_sharding(number, split)
     except InvalidRule as error:
         raise InvalidSharding(f"conflict: {error.what}", got=error.got, wanted=error.wanted) from None
-    return named.split_axes
+    return split
