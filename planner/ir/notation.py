@@ -71,10 +71,10 @@ class Pattern:
     results: tuple[Term, ...]
     reductions: tuple[tuple[str, Reduction], ...] = ()
     blocked: tuple[str, ...] = ()
-    opaque: tuple[str, ...] = ()
     linear: tuple[tuple[int, ...], ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     commutes: tuple[tuple[Reduction, tuple[int, ...]], ...] = ()
+    opaque: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         def terms(side: tuple[Term, ...]) -> str:

@@ -36,23 +36,37 @@ class LocalSearchResult:
 
 
 def improve_locally(
-    question: Formulation, strategies: Sequence[int], write: Write, *, limit: int | None = None
+    question: Formulation,
+    strategies: Sequence[int],
+    write: Write,
+    *,
+    limit: int | None = None,
+    is_time_up: Callable[[], bool] = lambda: False,
 ) -> LocalSearchResult:
-    """Improve strategies one at a time.
+    """Improve strategies one at a time, until no change pays or the time is up.
 
     `limit` is in bytes per device: no change may raise the peak above it. None: no limit.
     """
     chosen = tuple(strategies)
     analysis = Analysis(write(question, question.decode(chosen)), question.model)
     times = [analysis.step_ps]
-    while (better := _find_improvement(question, chosen, analysis, write=write, limit=limit)) is not None:
+    while not is_time_up():
+        better = _find_improvement(question, chosen, analysis, write=write, limit=limit, is_time_up=is_time_up)
+        if better is None:
+            break
         chosen, analysis = better
         times.append(analysis.step_ps)
     return LocalSearchResult(chosen, analysis.program, tuple(times))
 
 
 def _find_improvement(
-    question: Formulation, chosen: tuple[int, ...], analysis: Analysis, *, write: Write, limit: int | None
+    question: Formulation,
+    chosen: tuple[int, ...],
+    analysis: Analysis,
+    *,
+    write: Write,
+    limit: int | None,
+    is_time_up: Callable[[], bool],
 ) -> tuple[tuple[int, ...], Analysis] | None:
     edges = _node_edges(question)
     for node in _rank_candidates(question, analysis):
@@ -60,6 +74,8 @@ def _find_improvement(
         best = int(costs.argmin())
         if costs[best] >= costs[chosen[node]]:
             continue
+        if is_time_up():
+            return None
         # The problem prices one value's reshards exactly, but the program may do better or worse: the program
         # decides.
         changed = (*chosen[:node], best, *chosen[node + 1 :])

@@ -32,6 +32,7 @@ from planner.judge.standard_layouts import Baseline
 from planner.planning.certify import certify, leave_recomputation
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.folded_solve import Starts
+from planner.planning.last_changes import improve_result
 from planner.planning.objectives import ObjectiveResult, ObjectiveSolver
 from planner.planning.overlap_pricing import choose_by_schedule
 from planner.planning.plan_types import BaselineFigures, Plan, Request
@@ -104,7 +105,13 @@ class PlanSearch:
         priced = _price_layouts(plain, layouts, priced, deadline=self.deadline.sooner(most_left_s))
         deadline = self.deadline.sooner((1 - self.share) * (self.deadline.left_s or 0.0))
         starts = [*layouts.values(), *([coarse.choice] if coarse and coarse.choice else []), *known]
-        result = self._solve(plain, starts, deadline)
+        result = improve_result(
+            self._solve(plain, starts, deadline),
+            self.request,
+            write=write_program,
+            limit=self.limit,
+            deadline=deadline,
+        )
         self.report.begin("writing the plan")
         analysis = (
             None if result.choice is None else Analysis(write_program(result.question, result.choice), self.model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +17,10 @@ from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
 from planner.judge.local_search import LocalSearchResult, improve_locally
 from planner.pipeline import write_program
+from planner.planning.deadline import Deadline
+from planner.planning.last_changes import improve_result
+from planner.planning.objectives import ObjectiveResult
+from planner.planning.plan_types import Request
 from planner.run.validate import validate
 from tests.testing.graphs import random_graph
 from tests.testing.random_strategies import random_strategies
@@ -62,3 +68,33 @@ def test_no_change_goes_over_the_memory_limit() -> None:
         limit = Analysis(write_program(question, question.decode(start)), question.model).peak_bytes
         _, found = mutated(seed, limit)
         assert Analysis(found.program, question.model).peak_bytes <= limit
+
+
+# conformance 85
+@pytest.mark.parametrize("seed", SEEDS)
+def test_behind_the_solver_nothing_is_found(seed: int) -> None:
+    question, _ = started(seed)
+    best = solvers.solve(question.problem, time_limit=20)
+    assert best.assignment is not None
+    found = improve_locally(question, best.assignment, write_program)
+    assert (found.strategies, len(found.steps_ps)) == (best.assignment, 1)
+
+
+# conformance 85
+def test_what_the_solver_did_not_prove_is_improved_and_stays_bounded() -> None:
+    question, start = started(0)
+    cost = solvers.evaluate(question.problem, start).cost
+    best = solvers.solve(question.problem, time_limit=20)
+    poor = replace(best, status="feasible", assignment=start, cost=cost, gap=1.0)
+    result = ObjectiveResult(question, poor, None, question.decode(start))
+    improve = partial(improve_result, request=Request(), write=write_program, limit=80 << 30)
+    better = improve(result, deadline=Deadline(None))
+    assert better.solution.cost is not None
+    assert best.cost is not None
+    assert best.cost <= better.solution.cost < cost
+    assert better.choice == question.decode(better.solution.assignment or ())
+    assert better.solution.gap == pytest.approx((better.solution.cost - best.bound) / better.solution.cost)
+    assert improve(better, deadline=Deadline(None)) == better
+    assert improve(result, deadline=Deadline(0.0)) == result, "no time is left"
+    proven = replace(result, solution=replace(poor, status="optimal"))
+    assert improve(proven, deadline=Deadline(None)) is proven
