@@ -67,11 +67,20 @@ class Mesh:
 
     @classmethod
     def parse(cls, text: str, device: str | None = None) -> Mesh:
-        """Read `dp=2,tp=4` (named axes) or `2x4` (axes named `0`, `1`); `?` is an unknown size."""
+        """Read `dp=2,tp=4` (named axes) or `2x4` (axes named `0`, `1`); `?` is an unknown size.
+
+        `ep=4*2` is an axis of 8 that is split in two (`split_axis`): ep.outer of 4 and ep.inner of 2.
+        """
         named = "=" in text
         pieces = text.split(",") if named else text.split("x")
         pairs = [piece.partition("=")[::2] if named else (str(i), piece) for i, piece in enumerate(pieces)]
-        return cls(tuple(MeshAxis(name.strip(), _size(size, text)) for name, size in pairs), device)
+        axes: list[MeshAxis] = []
+        for name, size in pairs:
+            outer, is_split, inner = size.partition("*")
+            sizes = [_size(part, text) for part in ((outer, inner) if is_split else (size,))]
+            names = [f"{name.strip()}.outer", f"{name.strip()}.inner"] if is_split else [name.strip()]
+            axes += map(MeshAxis, names, sizes)
+        return cls(tuple(axes), device)
 
     @property
     def notation(self) -> str:

@@ -194,7 +194,9 @@ def _dividing_axes(axes: Axes, size: int, mesh: Mesh) -> Axes:
 
 
 def _store_split(plain: Baseline, graph: Graph, mesh: Mesh, *, over: Axes) -> Baseline:
-    """Store parameters split over some axes too, along the first dim that can be split so evenly, else at all."""
+    """Store parameters split over those of some axes that do not split them yet: along the first dim that can be split
+    so evenly, else at all.
+    """
     if not over:
         return plain
     inputs = dict(plain.inputs)
@@ -202,12 +204,14 @@ def _store_split(plain: Baseline, graph: Graph, mesh: Mesh, *, over: Axes) -> Ba
         if entry.kind != "parameter":
             continue
         kept = inputs[entry.id].split_axes or ((),) * len(entry.type.shape)
-        parts = [mesh.group_size((*axes, *over)) for axes in kept]
+        used = {axis for axes in kept for axis in axes}
+        free = tuple(axis for axis in over if axis not in used)
+        parts = [mesh.group_size((*axes, *free)) for axes in kept]
         sizes = list(zip(entry.type.shape, parts, strict=True))
         fitting = [d for d, (n, most) in enumerate(sizes) if n % most == 0]
         fitting = fitting or [d for d, (n, most) in enumerate(sizes) if n >= most]
-        if fitting:
-            split = ((*axes, *over) if d == fitting[0] else axes for d, axes in enumerate(kept))
+        if free and fitting:
+            split = ((*axes, *free) if d == fitting[0] else axes for d, axes in enumerate(kept))
             inputs[entry.id] = Sharding(tuple(split))
     return replace(plain, inputs=inputs)
 

@@ -44,7 +44,8 @@ def test_a_factored_axis_keeps_the_devices_in_order() -> None:  # conformance 91
 
 
 def test_experts_take_the_outer_part_and_their_own_work_the_inner_one() -> None:  # conformance 91
-    mesh = Mesh.parse("ep=8").split_axis("ep", EXPERTS)
+    mesh = Mesh.parse(f"ep={EXPERTS}*2")  # as --mesh takes it
+    assert mesh == Mesh.parse("ep=8").split_axis("ep", EXPERTS)
     pins = tuple(
         Annotation(name, Sharding(((0,), (), (1,)) if name == "up" else ((0,), (1,)))) for name in ("up", "down")
     )
@@ -66,3 +67,11 @@ def test_without_the_virtual_axis_four_experts_cannot_be_split_over_eight_device
 def test_an_axis_factors_only_into_whole_parts(outer: int) -> None:
     with pytest.raises(InvalidMesh, match="whole parts"):
         Mesh.parse("ep=8").split_axis("ep", outer)
+
+
+def test_a_factored_axis_is_written_as_a_product() -> None:  # conformance 91
+    assert Mesh.parse("dp=2,ep=4*?").notation == "dp=2,ep.outer=4,ep.inner=?"
+    assert Mesh.parse("2x4*2").notation == "0=2,1.outer=4,1.inner=2"
+    for text in ("ep=4*", "ep=*2", "ep=2*2*2", "ep=4*x"):
+        with pytest.raises(InvalidMesh, match="mesh does not parse"):
+            Mesh.parse(text)

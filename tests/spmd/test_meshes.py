@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidMesh, InvalidProgram, ShardplanError
+from planner.export.mlir import print_spmd
+from planner.frontends.mlir import read_spmd
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.run.spmd_executor import run_spmd
@@ -227,3 +229,27 @@ def test_shard_shape_is_what_a_device_holds() -> None:
         attrs: dict[str, Any] = {"shape": (7, 8), "sharding": split, "device": 0, **wrong}
         with pytest.raises(ShardplanError):
             SpmdBuilder({"m": Cluster.parse("2x3")}, "m").call("shard_shape", **attrs)
+
+
+# conformance 16: 4x8, axis 0 fixed -> 8
+def test_a_sub_cluster_is_declared_in_text_and_written_back() -> None:
+    text = """mesh.cluster @m(rank = 2, dim_sizes = [4, 8])
+    mesh.sub_cluster @row(cluster = @m, at = [2, ?])
+    func.func @f(%x: tensor<4xf32> {shardplan.mesh = "row"}) -> tensor<4xf32> {
+      %0 = mesh.all_reduce %x on @row mesh_axes = [0] : tensor<4xf32> -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    program = read_spmd(text)
+    assert program.clusters["row"].devices == tuple(range(16, 24))
+    run = run_spmd(program, {"x": [np.full(4, device, "f4") for device in range(16, 24)]})
+    assert run.outputs[0][0].array.tolist() == [sum(range(16, 24))] * 4
+    assert read_spmd(print_spmd(program)) == program
+    for fields, words in (
+        ("cluster = @m, at = [2]", "coordinates of a sub_cluster"),
+        ("cluster = @n, at = [2, ?]", "undefined mesh"),
+        ("cluster = @m, at = [4, ?]", "sub_cluster coordinate on axis 0"),
+        ("cluster = @m, at = [1, 1]", "sub_cluster leaves no axis"),
+        ("cluster = @m", "syntax"),
+    ):
+        with pytest.raises(ShardplanError, match=f"line 2 .*{words}"):
+            read_spmd(text.replace("cluster = @m, at = [2, ?]", fields))

@@ -1,7 +1,8 @@
 """Modules of MLIR text: mesh declarations and functions.
 
 A mesh is `mesh.mesh @m(shape = 2x?)`, `shard.grid @m(shape = 2x4)`, or the RFC's
-`mesh.cluster @m(rank = 2, dim_sizes = [4])`, where a size that is missing or 0 or less is unknown.
+`mesh.cluster @m(rank = 2, dim_sizes = [4])`, where a size that is missing or 0 or less is unknown. The slides'
+`mesh.sub_cluster @row(cluster = @m, at = [1, ?])` is the part of a mesh at these coordinates; axes with `?` stay.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from planner.frontends.mlir.scanner import NAME, Scanner
 from planner.frontends.mlir.sharding_syntax import parse_axes
 from planner.frontends.mlir.types import MlirType, parse_type
 from planner.ir.mesh import Mesh, MeshAxis
-from planner.spmd import Cluster
+from planner.spmd import Cluster, select_sub_cluster
 
 MESHES = ("mesh.mesh", "mesh.cluster", "shard.grid")
+SUB_CLUSTER = "mesh.sub_cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +89,16 @@ def _parse_module_head(scan: Scanner) -> int:
 def _parse_declaration(scan: Scanner, module: Module) -> None:
     at = scan.at
     word = scan.expect(r"[A-Za-z_][\w.]*", "a mesh or a function")
-    if word in MESHES:
+    if word in (*MESHES, SUB_CLUSTER):
         name = scan.symbol()
         is_repeated = name in module.clusters
-        module.clusters[name] = _parse_mesh(scan, at)
+        module.clusters[name] = _parse_sub_cluster(scan, module, at) if word == SUB_CLUSTER else _parse_mesh(scan, at)
     elif word == "func.func":
         function = _parse_function(scan, at)
         name, is_repeated = function.name, function.name in module.functions
         module.functions[name] = function
     else:
-        wanted = f"func.func or one of {', '.join(MESHES)}"
+        wanted = f"func.func or one of {', '.join((*MESHES, SUB_CLUSTER))}"
         raise scan.error("operation outside a function", at=at, got=word, wanted=wanted, error=UnsupportedOp)
     if is_repeated:
         raise scan.error("symbol declared twice", at=at, got=f"@{name}", wanted="different names")
@@ -119,6 +121,29 @@ def _parse_mesh(scan: Scanner, at: int) -> Cluster:
         if not isinstance(devices, list) or not all(isinstance(each, int) for each in devices):
             raise InvalidMesh("devices of a mesh", got=devices, wanted="a list of numbers")
         return Cluster(mesh, tuple(devices))
+    except ShardplanError as error:
+        raise error.at(scan.place(at)) from None
+
+
+def _parse_sub_cluster(scan: Scanner, module: Module, at: int) -> Cluster:
+    """Parse `(cluster = @m, at = [1, ?])`."""
+    for mark in ("(", "cluster", "="):
+        scan.need(mark)
+    whole = scan.symbol()
+    for mark in (",", "at", "="):
+        scan.need(mark)
+    places = scan.parse_list("[", lambda: None if scan.mark("?") else scan.integer(), "]")
+    scan.need(")")
+    if whole not in module.clusters:
+        declared = ", ".join(f"@{name}" for name in module.clusters) or "a mesh declared above"
+        raise scan.error("undefined mesh", at=at, got=f"@{whole}", wanted=declared, error=InvalidMesh)
+    cluster = module.clusters[whole]
+    if len(places) != len(cluster.mesh.axes):
+        wanted = f"{len(cluster.mesh.axes)}, one per axis"
+        raise scan.error("coordinates of a sub_cluster", at=at, got=len(places), wanted=wanted, error=InvalidMesh)
+    fixed = {axis: place for axis, place in enumerate(places) if place is not None}
+    try:
+        return select_sub_cluster(cluster, fixed)
     except ShardplanError as error:
         raise error.at(scan.place(at)) from None
 
