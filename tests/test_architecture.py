@@ -52,6 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.planning.folded_solve": ("planner", "solvers"),
     "planner.progress": ("planner", "solvers"),
     "planner.usecases.capacity": ("planner", "solvers"),
+    "planner.planning.last_changes": ("planner", "solvers"),
     "planner.planning.objectives": ("planner", "solvers"),
     "planner.usecases.prove": ("planner", "solvers"),
     "planner.planning.plan_search": ("planner", "solvers"),
