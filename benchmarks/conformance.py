@@ -29,6 +29,8 @@ from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.errors import ShardplanError
 from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from planner.ir.program import Program, Reshard
 from planner.judge.analysis import price_instruction
 from planner.reshard.documented_path import make_documented_path
@@ -40,6 +42,7 @@ from planner.run.inputs import random_inputs
 from tests.testing import malformed_inputs as malformed
 from tests.testing import random_spmd
 from tests.testing.layout_oracle import agree, unshard_array
+from tests.testing.random_convolutions import random_convolutions
 from tests.testing.random_graphs import random_graph
 
 ITEMS = 109
@@ -96,9 +99,9 @@ def items() -> dict[str, Any]:
     return {"named": len(wanted & named), "of": ITEMS, "missing": sorted(wanted - named)}
 
 
-def graph_outcome(seed: int, halos: bool = False) -> Outcome:
+def graph_outcome(seed: int, draw: Callable[[int], tuple[Graph, Mesh]] = random_graph) -> Outcome:
     """Try one random graph with both ways of partitioning."""
-    outcome, (graph, mesh) = Outcome(), random_graph(seed, halos)
+    outcome, (graph, mesh) = Outcome(), draw(seed)
     counts = outcome.counts
     counts[f"graphs by mesh axes: {len(mesh.axes)}"] += 1
     with outcome.trying(f"graph {seed}"):
@@ -120,6 +123,11 @@ def graph_outcome(seed: int, halos: bool = False) -> Outcome:
                 counts["graphs run"] += not full
                 counts.update(contents(program))
     return outcome
+
+
+def convolution_outcome(seed: int) -> Outcome:
+    """Try one random graph with convolutions, halos and offsets together."""
+    return graph_outcome(seed, random_convolutions)
 
 
 def message_class(error: ShardplanError) -> str:
@@ -261,7 +269,9 @@ def _run(graphs: dict[str, Any]) -> str:
 
 def cut_graphs() -> dict[str, Any]:
     """Try the same graphs with halos and offsets."""
-    return {"tried": len(GRAPHS)} | over(GRAPHS, partial(graph_outcome, halos=True)).result()
+    return {"tried": len(GRAPHS)} | over(
+        GRAPHS, partial(graph_outcome, draw=partial(random_graph, halos=True))
+    ).result()
 
 
 def main() -> None:

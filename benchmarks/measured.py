@@ -27,6 +27,8 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "collective_costs": ("planner/choose/hardware",),
     "conformance": (*RUNNING, "planner/frontends/mlir"),
     "convnets": (*PLANNING, "planner/run"),
+    "dialect_differential": (*RUNNING, "planner/frontends/mlir", "planner/reshard", "planner/spmd"),
+    "dialect_documents": ("planner/frontends/mlir", "planner/spmd"),
     "dialect_text": (*RUNNING, "planner/frontends/mlir", "planner/export/mlir", "planner/spmd"),
     "execution": RUNNING,
     "failover": ("api",),

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks import conformance
-from benchmarks.conformance import FAULTS, Outcome, check_program, graph_outcome, malformed_outcome, spmd_outcome
+from benchmarks.conformance import (
+    FAULTS,
+    Outcome,
+    check_program,
+    convolution_outcome,
+    graph_outcome,
+    malformed_outcome,
+    spmd_outcome,
+)
 from planner.errors import InvalidSharding, RunFailed
 from planner.ir.mesh import Mesh
 from planner.rewrite.propagation.propagate import propagate
@@ -21,7 +29,7 @@ MESH = Mesh.parse("2x2")
 SMALL = {"texts": 5, "damaged": 40, "annotations": 4, "programs": 4}
 
 
-@pytest.mark.parametrize("one", [graph_outcome, spmd_outcome])
+@pytest.mark.parametrize("one", [graph_outcome, convolution_outcome, spmd_outcome])
 def test_random_graphs_and_programs_are_right(one: Callable[[int], Outcome]) -> None:
     total = Outcome()
     for seed in seeds(40, 3000):

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from planner.errors import InvalidDocument, InvalidGraph
-from planner.frontends.mlir import read_mlir
+from planner.errors import InvalidDocument, InvalidGraph, ShardplanError
+from planner.frontends.mlir import read_mlir, read_spmd
 from planner.ir.sharding import Sharding
 from planner.rewrite.propagation.propagate import propagate
 
@@ -78,3 +78,40 @@ REFUSED = [
 def test_what_no_graph_can_have_is_refused_by_name(argument: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=re.escape(words)):
         read_mlir(function("", argument))
+
+
+GENERIC_MODULE = """"builtin.module"() ({
+  "shard.grid"() <{shape = array<i64: 2, -9223372036854775808>, sym_name = "m"}> : () -> ()
+  "func.func"() <{function_type = (tensor<4xf32>) -> tensor<8xf32>, sym_name = "f"}> ({
+  ^bb0(%arg0: tensor<4xf32>):
+    %0 = "shard.all_gather"(%arg0) <{gather_axis = 0 : index, grid = @m, grid_axes = array<i16: 0>}>
+      : (tensor<4xf32>) -> tensor<8xf32>
+    "func.return"(%0) : (tensor<8xf32>) -> ()
+  }) : () -> ()
+}) : () -> ()
+"""
+
+
+def test_a_module_in_the_generic_form_is_read() -> None:
+    program = read_spmd(GENERIC_MODULE)
+    assert [axis.size for axis in program.meshes["m"].axes] == [2, None]
+    assert [str(done).partition(" = ")[2] for done in program.instructions] == [
+        "all_gather(%arg0) mesh_axes=[0] gather_axis=0 mesh=m : f32[8]"
+    ]
+    for wrong, words in (("sym_name", "sym_nome"), ("array<i64: 2, -9223372036854775808>", "[[]]"), ("^bb0", "bb0")):
+        with pytest.raises(ShardplanError):
+            read_spmd(GENERIC_MODULE.replace(wrong, words))
+
+
+def test_a_remark_behind_a_type_is_no_part_of_it() -> None:
+    text = "mesh.mesh @m(shape = 2) func.func @f() -> index { %0 = mesh.process_linear_index on @m : index // one\n"
+    assert len(read_spmd(text + "return %0 : index // it\n}").outputs) == 1
+
+
+def test_a_program_is_on_the_mesh_that_its_calls_name() -> None:
+    text = """mesh.mesh @m(shape = 2) mesh.mesh @n(shape = 3)
+    func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = mesh.all_reduce %a on @n : tensor<4xf32> -> tensor<4xf32> return %0 : tensor<4xf32> }"""
+    assert read_spmd(text).values["a"].mesh == "n"
+    with pytest.raises(ShardplanError, match=r"undefined mesh \(got none; wanted @m, @n\)"):
+        read_spmd(text.replace("return", "%1 = mesh.all_reduce %a on @m : tensor<4xf32> -> tensor<4xf32> return"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
@@ -25,7 +23,8 @@ from planner.ir.sharding import Reduction, Sharding
 from planner.reshard.cheapest_path import Objective, ReshardPath, find_cheapest_path
 from planner.reshard.missing_elements import MissingElements
 from tests.testing.collective_chains import apply_chain
-from tests.testing.layout_oracle import agree, box, shard_array, unshard_array
+from tests.testing.layout_oracle import agree, shard_array, unshard_array
+from tests.testing.random_reshards import KINDS, MESHES, count_least_elements, random_reshard
 from tests.testing.random_shardings import random_sharding
 from tests.testing.seeds import batches, seeds
 
@@ -41,8 +40,6 @@ PARTIAL: list[tuple[str, str, tuple[int, ...], Sharding, Sharding]] = [
         Sharding(((), ()), (0, 1), Reduction.SUM), Sharding(((), (1,))),
     ),
 ]  # fmt: skip
-MESHES = ["2", "4", "2x3", "2x4", "2x2x2", "4x4", "3x1x2", "2x8"]
-KINDS = (Reduction.SUM, Reduction.MAX)
 HARDWARE = ["h100-sxm", "a100-sxm-cluster", "cpu"]
 Price = Callable[[Collective, Sharding], Any]
 
@@ -124,25 +121,6 @@ def test_no_program_is_cheaper(seed: int, objective: Objective) -> None:
         assert found.bound_bytes == found.min_bytes
 
 
-def count_least_elements(source: Sharding, target: Sharding, shape: tuple[int, ...], mesh: Mesh) -> int:
-    """Count, element by element, what all devices have to receive to hold a target that is not partial.
-
-    Of an element in n terms, n - 1 terms meet where one is held, and each further device that wants it gets the result.
-    """
-    terms = math.prod(mesh.shape[axis] for axis in source.partial)
-    held, wanted = ([box(each, shape, mesh, device) for device in range(mesh.devices)] for each in (source, target))
-    total = 0
-    for element in np.ndindex(shape):
-        wanting = [device for device in range(mesh.devices) if has(wanted[device], element)]
-        holding = [device for device in wanting if has(held[device], element)]
-        total += len(wanting) - len(holding) if terms == 1 else terms - 1 + len(wanting) - bool(holding)
-    return total
-
-
-def has(bounds: list[tuple[int, int]], element: tuple[int, ...]) -> bool:
-    return all(start <= at < stop for (start, stop), at in zip(bounds, element, strict=True))
-
-
 # mesh, shape, ends, bytes: partial sums with replicas; each group of replicas alone would move more
 REPLICAS = [
     ("3x2", (8,), Sharding(((),), (0,)), Sharding(((),)), 224),
@@ -160,19 +138,10 @@ def test_replicas_share_one_reduction_where_bytes_are_least(
     assert found.received.sum() == size == count_least_elements(source, target, shape, model.mesh) * 4
 
 
-def small_case(seed: int) -> tuple[Sharding, Sharding, TensorType, CostModel]:
-    """A source that may be partial and have replicas, and a target that is not partial."""
-    random = np.random.default_rng(seed)
-    mesh = Mesh.parse(MESHES[random.integers(0, len(MESHES))])
-    shape = tuple(random.integers(1, 7, random.integers(0, 3)).tolist())
-    source, target = (random_sharding(shape, mesh, KINDS, random).checked(shape, mesh) for _ in range(2))
-    return source, replace(target, partial=()), TensorType(shape, "f32"), CostModel(mesh, load_profile("h100-sxm"))
-
-
 @pytest.mark.parametrize("batch", batches(2000, 50))
 def test_the_bytes_are_the_least_that_the_elements_allow(batch: list[int]) -> None:  # conformance 107
     for seed in batch:
-        source, target, kind, model = small_case(seed)
+        source, target, kind, model = random_reshard(seed)
         found = find_cheapest_path(source, target, kind, model=model, objective=Objective.BYTES)
         least_bytes = count_least_elements(source, target, kind.shape, model.mesh) * kind.itemsize
         assert found.bound_bytes <= found.received.sum() == least_bytes, seed

@@ -49,14 +49,14 @@ def random_graph(seed: int, halos: bool = False) -> tuple[Graph, Mesh]:
     """An annotated graph all of whose op results are read, and its mesh; with `halos`, some annotations have halos or
     offsets."""
     random = Random(seed)
-    mesh, grown = random_mesh(random), _Growing(random)
+    mesh, grown = random_mesh(random), GrowingGraph(random)
     for _ in range(random.randint(2, 9)):
         grown.step()
     graph = grown.graph(mesh)
-    return (_with_cuts(graph, mesh, Random(f"cuts {seed}")) if halos else graph), mesh
+    return (with_cuts(graph, mesh, Random(f"cuts {seed}")) if halos else graph), mesh
 
 
-def _with_cuts(graph: Graph, mesh: Mesh, random: Random) -> Graph:
+def with_cuts(graph: Graph, mesh: Mesh, random: Random) -> Graph:
     """Return the graph with halos or offsets in some annotations; equal annotations of a value stay equal."""
     cut: dict[tuple[str, Sharding], Sharding] = {}
     for one in graph.annotations:
@@ -87,7 +87,9 @@ def _halo(size: int, parts: int, random: Random) -> tuple[int, int]:
     return random.randint(0, min(most[0], WIDEST)), random.randint(0, min(most[1], WIDEST))
 
 
-class _Growing(Sketch):
+class GrowingGraph(Sketch):
+    """A graph that grows by random ops."""
+
     def __init__(self, random: Random) -> None:
         self.random, self.integers = random, random.random() < INTEGERS
         super().__init__("i64" if self.integers else "f32")

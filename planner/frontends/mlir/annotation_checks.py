@@ -56,7 +56,9 @@ class ShardingChecker:
 
     def _find_mesh(self, name: str | None, at: int) -> Mesh:
         if name is None:
-            raise self.scan.error("no mesh is named", at=at, wanted="@name, or mesh_cluster", error=InvalidMesh)
+            raise self.scan.error(
+                "no mesh is named", at=at, got="none", wanted="@name, or mesh_cluster", error=InvalidMesh
+            )
         if name not in self.meshes:
             declared = ", ".join(f"@{mesh}" for mesh in self.meshes) or "a declared mesh"
             raise self.scan.error("undefined mesh symbol", at=at, got=f"@{name}", wanted=declared, error=InvalidMesh)

@@ -18,6 +18,7 @@ from planner.frontends.mlir.device_groups import (
     translate_grouped,
     translate_slice,
 )
+from planner.frontends.mlir.generic_module import SENTINEL
 from planner.frontends.mlir.module import Module
 from planner.frontends.mlir.op_handlers import translate_statement
 from planner.frontends.mlir.op_names import find_common_op
@@ -40,8 +41,6 @@ from planner.spmd.op_table import MESH_SHAPE_OPS
 SHARDPLAN_PREFIX = ("block", "only", "reducer")
 """Attributes of calls that the dialect does not have; the text spells them shardplan.block, ..."""
 _PLACES = {"scope": "", "phase": "forward"}
-SENTINEL = -(1 << 63)
-"""MLIR's mark for a dynamic number among static ones, in the generic form."""
 
 
 def translate_operation(t: ProgramTranslation, operation: Operation, module: Module) -> None:

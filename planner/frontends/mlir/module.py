@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.errors import InvalidMesh, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.attributes import parse_attribute, parse_dictionary
+from planner.frontends.mlir.generic_module import parse_body, parse_end, parse_properties, parse_sizes
 from planner.frontends.mlir.operations import Operation, parse_operations
 from planner.frontends.mlir.scanner import NAME, Scanner
 from planner.frontends.mlir.sharding_syntax import parse_axes
@@ -70,6 +71,11 @@ def parse_module(scan: Scanner) -> Module:
             wrapped += _parse_module_head(scan)
         elif wrapped and scan.mark("}"):
             wrapped -= 1
+            _skip_module_tail(scan)
+        elif scan.accept(r'"builtin\.module"'):
+            for mark in ("(", ")", "(", "{"):
+                scan.need(mark)
+            wrapped += 1
         else:
             _parse_declaration(scan, module)
     if wrapped:
@@ -86,10 +92,18 @@ def _parse_module_head(scan: Scanner) -> int:
     return 1
 
 
+def _skip_module_tail(scan: Scanner) -> None:
+    """Skip `) {...} : () -> ()` behind a module in the generic form."""
+    if scan.mark(")"):
+        parse_end(scan)
+
+
 def _parse_declaration(scan: Scanner, module: Module) -> None:
-    at = scan.at
-    word = scan.expect(r"[A-Za-z_][\w.]*", "a mesh or a function")
-    if word in (*MESHES, SUB_CLUSTER):
+    at, is_generic = scan.at, scan.peek('"')
+    word = scan.expect(r'"?[A-Za-z_][\w.]*"?', "a mesh or a function").strip('"')
+    if is_generic and word in (*MESHES, "func.func"):
+        name, is_repeated = _parse_generic(scan, module, word, at=at)
+    elif word in (*MESHES, SUB_CLUSTER):
         name = scan.symbol()
         is_repeated = name in module.clusters
         module.clusters[name] = _parse_sub_cluster(scan, module, at) if word == SUB_CLUSTER else _parse_mesh(scan, at)
@@ -108,8 +122,17 @@ def _parse_mesh(scan: Scanner, at: int) -> Cluster:
     """Parse a mesh, and the numbers of its devices if our printer's attribute lists them."""
     fields: dict[str, Any] = dict(scan.parse_list("(", lambda: _parse_field(scan), ")"))
     attrs = parse_dictionary(scan) if scan.peek(r"\{") else {}
-    sizes = fields.get("shape", fields.get("dim_sizes", ()))
-    rank = fields.get("rank", len(sizes))
+    return _build_cluster(
+        scan, fields.get("shape", fields.get("dim_sizes", [])), fields.get("rank"), attrs=attrs, at=at
+    )
+
+
+def _build_cluster(
+    scan: Scanner, sizes: list[int | None] | None, rank: int | None, *, attrs: Mapping[str, Any], at: int
+) -> Cluster:
+    if sizes is None:
+        raise scan.error("shape of a mesh", at=at, wanted="sizes", error=InvalidMesh)
+    rank = len(sizes) if rank is None else rank
     if rank < 1:
         raise scan.error("rank of a mesh", at=at, got=rank, wanted="a positive whole number", error=InvalidMesh)
     if len(sizes) > rank:
@@ -123,6 +146,27 @@ def _parse_mesh(scan: Scanner, at: int) -> Cluster:
         return Cluster(mesh, tuple(devices))
     except ShardplanError as error:
         raise error.at(scan.place(at)) from None
+
+
+def _parse_generic(scan: Scanner, module: Module, word: str, *, at: int) -> tuple[str, bool]:
+    """Parse a declaration in the generic form; return its name, and whether there is another of it."""
+    fields = parse_properties(scan)
+    name = fields.get("sym_name")
+    if not isinstance(name, str):
+        raise scan.error("attribute sym_name", at=at, got=name, wanted="a name")
+    if word in MESHES:
+        attrs, is_repeated = parse_end(scan), name in module.clusters
+        module.clusters[name] = _build_cluster(scan, parse_sizes(fields.get("shape")), None, attrs=attrs, at=at)
+        return name, is_repeated
+    read, body = parse_body(scan)
+    given, is_repeated = fields.get("arg_attrs", []), name in module.functions
+    kept = [*given, *[{}] * len(read)] if isinstance(given, list) else [{}] * len(read)
+    arguments = tuple(
+        Argument(*each, attrs if isinstance(attrs, dict) else {}) for each, attrs in zip(read, kept, strict=False)
+    )
+    results = fields.get("function_type", ())
+    module.functions[name] = Function(name, at, arguments, results, {**fields, **parse_end(scan)}, body)
+    return name, is_repeated
 
 
 def _parse_sub_cluster(scan: Scanner, module: Module, at: int) -> Cluster:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InvalidGraph, InvalidMesh, InvalidSharding, ShardplanError
 from planner.frontends.mlir.annotation_checks import NamedValue, ShardingChecker
+from planner.frontends.mlir.attributes import Symbol
 from planner.frontends.mlir.module import Argument
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.translation import MlirTranslation, ScalarValue
@@ -61,14 +63,21 @@ class ProgramTranslation(MlirTranslation):
         return {name: cluster.mesh for name, cluster in self.clusters.items()}
 
     def mesh_name(self, given: object, at: int) -> str:
-        """Return the given mesh, else the function's, else the only one. Raises InvalidMesh."""
-        only = next(iter(self.clusters)) if len(self.clusters) == 1 else None
+        """Return the given mesh, else the function's, else the only one declared, or used. Raises InvalidMesh."""
+        only = next(iter(self.clusters)) if len(self.clusters) == 1 else self._used_mesh
         name = given or self.shardings.default or only
         if not isinstance(name, str) or name not in self.clusters:
             declared = ", ".join(f"@{mesh}" for mesh in self.clusters) or "a declared mesh"
-            got = None if name is None else f"@{name}"
+            got = "none" if name is None else f"@{name}"
             raise self.scan.error("undefined mesh", at=at, got=got, wanted=declared, error=InvalidMesh)
         return name
+
+    @cached_property
+    def _used_mesh(self) -> str | None:
+        """The mesh of all calls of the function, None where they are on several."""
+        given = [step.attrs.get("mesh", step.attrs.get("grid")) for step in self.function.body or ()]
+        used = {mesh.name for mesh in given if isinstance(mesh, Symbol)}
+        return used.pop() if len(used) == 1 else None
 
     def mesh_attribute(self, mesh: str) -> dict[str, object]:
         """Return the attribute that names a mesh; none for the function's own mesh."""

@@ -34,9 +34,7 @@ def parse_type(scan: Scanner) -> MlirType:
     at = scan.at
     shaped = scan.accept(r"(?:tensor|memref)\s*<")
     if shaped is None:
-        if scan.accept(r"![\w.]+") is None:
-            scan.expect(SCALAR, "a type")
-        return scan.text[at : scan.at].strip()
+        return scan.accept(r"![\w.]+") or scan.expect(SCALAR, "a type")
     if scan.peek(r"\*"):
         raise scan.error(
             "unranked tensor", at=at, got="tensor<*x...>", wanted="a tensor of known rank", error=InvalidGraph
