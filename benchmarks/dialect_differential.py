@@ -26,7 +26,7 @@ from tests.testing.random_calls import is_accepted, is_explained, random_call
 from tests.testing.random_reshards import count_least_elements, random_reshard
 from tests.testing.upstream_spmd import VERSIONS, Case, accepted, missing, module
 
-CALLS, RESHARDS, GRAPHS = range(50_000, 54_000), range(90_000, 95_000), range(60_000, 61_200)
+CALLS, RESHARDS, GRAPHS = range(50_000, 54_000), range(90_000, 115_000), range(60_000, 61_200)
 
 
 def calls() -> dict[str, Any]:
