@@ -6,7 +6,7 @@ FOLDER holds the tables as Parquet files: `gemm`, `context_attention`, `generati
 `deepep` (ai-dynamo/aiconfigurator at 095f58a5, Apache-2.0) and `neusight_forward` (sitar-lab/NeuSight, MIT). It needs
 pandas and pyarrow. The tables are not part of the repository. The fit is a smoothed least-absolute-error regression of
 log2(measured / roofline) on the weights of the lattice; a fifth of the rows, whole shapes, is kept out to score it.
-`--score` records the errors on these rows, and on all rows with the fit of the most similar other device.
+`--score` records the errors on these rows, and on all rows with the fits of the other devices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planner.choose.hardware import load_profile
 from planner.choose.hardware import op_times as product
 from planner.choose.hardware.op_classes import OP_CLASSES, Columns, OpClass
 from planner.choose.hardware.op_rates import find_itemsize, find_rates
-from planner.usecases.predict_ops import find_fit
+from planner.choose.hardware.op_transfer import time_kernels
 
 OUTPUT = Path(product.__file__).parent / "op_times"
 AICONFIGURATOR = "ai-dynamo/aiconfigurator at 095f58a5, collected tables (Apache-2.0)"
@@ -158,14 +158,13 @@ def _round(value: Any) -> float:
 
 
 def score_table(table: Table) -> dict[str, Any] | None:
-    """Return the errors of the fit of the most similar other device on a table; None where no other has the class."""
+    """Return the errors of the fits of the other devices on a table; None where no other has the class."""
     op, variant = table.key.split(".")
     others = [each for each in product.list_fitted() if each != table.device and table.key in product.load_fits(each)]
     if not others:
         return None
-    found = find_fit(table.device, op, variant, among=others)
-    rates = find_rates(load_profile(table.device), table.key)
-    error = np.abs(found.fit.seconds(OP_CLASSES[op], rates, table.columns) / table.seconds - 1)
+    found = time_kernels(table.device, op, table.columns, variant=variant, among=others)
+    error = np.abs(found.seconds / table.seconds - 1)
     return {"fitted_on": found.device, "median": _round(np.median(error)), "p90": _round(np.quantile(error, 0.9))}
 
 

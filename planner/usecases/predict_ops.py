@@ -1,15 +1,15 @@
 """Predicts the times of single kernels from rows that describe them.
 
-The fitted class of the device is used where there is one; else that of the device whose peaks are nearest, with the
-device's own peaks and a wider interval. Collectives beyond one node are timed by the network of the profile.
+The fitted class of the device is used where there is one; else those of the devices that were measured
+(`planner.choose.hardware.op_transfer`), with a wider interval. Collectives beyond one
+node are timed by the network of the profile.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from planner.choose.hardware import load_profile
 from planner.choose.hardware.network import collective_s
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_rates import SENT_BY, find_rates
-from planner.choose.hardware.op_times import LAUNCH_S, OpFit, list_fitted, load_fits
+from planner.choose.hardware.op_times import LAUNCH_S, load_fits
+from planner.choose.hardware.op_transfer import time_kernels
 from planner.errors import InvalidRequest
 from planner.ir.collectives import COLLECTIVES, Kind
 from planner.ir.mesh import Mesh
@@ -26,16 +27,7 @@ from planner.usecases.predict_rows import KernelRow, read_row
 Answer = dict[str, Any]
 UNMEASURED_DEVICE, OUT_OF_RANGE = 1.4, 2.0
 """Factors by which an interval widens on both sides. Both are judged, not fitted."""
-STAND_INS = {"f16": "bf16", "bf16": "f16", "fp8_static": "fp8", "low_latency": "normal"}
 NETWORK_INTERVAL = (0.7, 1.5)
-
-
-class FoundFit(NamedTuple):
-    """A fitted class, and the device it was measured on."""
-
-    fit: OpFit
-    device: str
-    variant: str
 
 
 def predict_ops(rows: Sequence[object], like: str | None = None) -> list[Answer]:
@@ -73,13 +65,10 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
     if not rows:
         return []
     device, op, variant, first = rows[0]
-    found = find_fit(device, op, variant)
     columns = {name: np.array([row.numbers[name] for row in rows]) for name in first}
-    key, kernel = f"{op}.{variant}", OP_CLASSES[op]
-    rates = find_rates(load_profile(device), key)
-    seconds = found.fit.seconds(kernel, rates, columns)
-    covered = found.fit.lattice.covers(kernel.shape(columns))
-    spread = np.where(covered, 1.0, OUT_OF_RANGE) * (1.0 if found.device == device else UNMEASURED_DEVICE)
+    found, kernel = time_kernels(device, op, columns, variant=variant), OP_CLASSES[op]
+    rates, seconds = find_rates(load_profile(device), f"{op}.{variant}"), found.seconds
+    spread = np.where(found.is_covered, 1.0, OUT_OF_RANGE) * (1.0 if found.device == device else UNMEASURED_DEVICE)
     low, high = seconds * found.fit.low / spread, seconds * found.fit.high * spread
     flops, moved = kernel.count_work(columns, found.fit.itemsize)
     parts = flops / rates.flops, moved / rates.bandwidth, moved
@@ -94,31 +83,10 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
             **({} if found.variant == variant else {"measured_as": found.variant}),
             **({} if here else {"out_of_range": True}),
         }
-        for time, least, most, here, compute, moved, size in zip(seconds, low, high, covered, *parts, strict=True)
+        for time, least, most, here, compute, moved, size in zip(
+            seconds, low, high, found.is_covered, *parts, strict=True
+        )
     ]
-
-
-def find_fit(device: str, op: str, variant: str, *, among: Sequence[str] | None = None) -> FoundFit:
-    """Return the fitted class of the most similar device, itself if fitted, of all or some devices.
-
-    Raises InvalidRequest where no device has the class.
-    """
-    for word in (variant, STAND_INS.get(variant, variant)):
-        key = f"{op}.{word}"
-        fitted = [name for name in among or list_fitted() if key in load_fits(name)]
-        if fitted:
-            nearest = min(
-                fitted, key=lambda other: (_distance(f"{op}.{variant}", device, other=other, fitted=key), other)
-            )
-            return FoundFit(load_fits(nearest)[key], nearest, word)
-    raise InvalidRequest("no measurements", where=f"{device}: {op}", got=variant, wanted="a measured type or library")
-
-
-def _distance(key: str, device: str, *, other: str, fitted: str) -> float:
-    """Return how far two devices are apart in peak rate and bandwidth, in powers of e; 0 for the same device."""
-    own, others = find_rates(load_profile(device), key), find_rates(load_profile(other), fitted)
-    rates = [(own.bandwidth, others.bandwidth), *([] if math.isinf(own.flops) else [(own.flops, others.flops)])]
-    return sum(abs(math.log(one / two)) for one, two in rates) + (1e-6 if device != other else 0)
 
 
 def _predict_network(row: KernelRow) -> Answer:

@@ -8,7 +8,7 @@ whose points are `knots`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ class OpClass:
     knots     the points of each axis of the lattice
     optional  further columns and their values where a row lacks them
     is_exact  the kernel moves the counted bytes at the least, so that they bound its time
+    grows_with  the column along which kernels on other devices are compared; empty: by shape
     """
 
     columns: tuple[str, ...]
@@ -34,6 +35,7 @@ class OpClass:
     knots: tuple[tuple[float, ...], ...]
     optional: tuple[tuple[str, float], ...] = ()
     is_exact: bool = True
+    grows_with: str = ""
 
 
 def powers(first: int, last: int, step: int = 1) -> tuple[float, ...]:
@@ -117,7 +119,11 @@ def _pointwise_work(tensors: int) -> Callable[[Columns, float], Work]:
 
 def _pointwise(tensors: int) -> OpClass:
     return OpClass(
-        ("B", "H"), _pointwise_work(tensors), lambda row: (row["B"], row["H"]), (powers(0, 20, 2), powers(0, 16, 2))
+        ("B", "H"),
+        _pointwise_work(tensors),
+        lambda row: (row["B"], row["H"]),
+        (powers(0, 20, 2), powers(0, 16, 2)),
+        grows_with="B",
     )
 
 
@@ -153,6 +159,7 @@ _COLLECTIVE = OpClass(
     lambda row: (row["bytes"], row["devices"]),
     (powers(8, 30, 2), (2.0, 4.0, 8.0)),
     is_exact=False,
+    grows_with="bytes",
 )
 _MOE_DISPATCH = OpClass(
     ("num_tokens", "hidden", "topk", "num_experts"),
@@ -161,16 +168,24 @@ _MOE_DISPATCH = OpClass(
     (powers(0, 16, 2), (2048.0, 7168.0), (1.0, 8.0), (8.0, 64.0, 512.0), (1.0, 8.0, 24.0)),
     (("sms", 0),),
     is_exact=False,
+    grows_with="num_tokens",
 )
 
 OP_CLASSES: dict[str, OpClass] = {
-    "gemm": OpClass(("m", "n", "k"), _product_work, lambda row: (row["m"], row["n"], row["k"]), PRODUCT_KNOTS),
+    "gemm": OpClass(
+        ("m", "n", "k"),
+        _product_work,
+        lambda row: (row["m"], row["n"], row["k"]),
+        PRODUCT_KNOTS,
+        grows_with="n",
+    ),
     "context_attention": OpClass(
         (*_ATTENTION_COLUMNS, "seq"),
         _context_work,
         _context_shape,
         (powers(0, 12, 2), powers(4, 14, 2), _HEAD_DIMS, (1.0, 4.0, 64.0), (1.0, 8.0)),
         (("prefix", 0), ("window", 0)),
+        grows_with="heads",
     ),
     "generation_attention": OpClass(
         (*_ATTENTION_COLUMNS, "kv_len"),
@@ -178,6 +193,7 @@ OP_CLASSES: dict[str, OpClass] = {
         _generation_shape,
         (powers(0, 14, 2), powers(1, 17, 2), _HEAD_DIMS, (1.0, 8.0, 64.0), (1.0, 8.0)),
         (("window", 0),),
+        grows_with="kv_len",
     ),
     "moe": OpClass(
         _MOE_COLUMNS,
@@ -186,8 +202,9 @@ OP_CLASSES: dict[str, OpClass] = {
         (powers(0, 16, 4), powers(-6, 12, 3), (1.0, 8.0, 64.0), (64.0, 512.0, 4096.0), (2048.0, 7168.0), (1.0, 2.2)),
         (("gated", 1), ("skew", 0)),
         is_exact=False,
+        grows_with="inter",
     ),
-    "bmm": _BATCHED,
+    "bmm": replace(_BATCHED, grows_with="M"),
     "linear": _BATCHED,
     **{op: _pointwise(3) for op in ("add", "mul", "div", "pow")},
     **{op: _pointwise(2) for op in ("addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "softmax", "ln")},

@@ -112,10 +112,11 @@ def read_fits(device: str) -> dict[str, Any]:
     return dict(json.loads(file.read_text())["fits"]) if file.is_file() else {}
 
 
-def list_fitted() -> list[str]:
+@lru_cache
+def list_fitted() -> tuple[str, ...]:
     """Return the names of the devices with fitted classes."""
     folder = resources.files(__package__) / "op_times"
-    return sorted(file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json"))
+    return tuple(sorted(file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json")))
 
 
 def parse_fit(key: str, raw: Mapping[str, Any]) -> OpFit:

@@ -1,7 +1,7 @@
 """Seconds of the kernels of a training step, from the fitted classes of kernels (`planner.choose.hardware.op_times`).
 
-A device without fitted classes has the efficiency of products that its profile cites, or the classes of the device
-with the nearest peaks. Products of fp8 steps are timed in bf16 here; the software's constants scale them.
+A device without fitted classes has the efficiency of products that its profile cites, or the classes of the
+devices that were measured. Products of fp8 steps are timed in bf16 here; the software's constants scale them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 from planner.choose.hardware import load_profile
 from planner.choose.hardware.efficiency import PRODUCT
 from planner.choose.hardware.op_classes import OP_CLASSES
-from planner.choose.hardware.op_rates import find_rates
 from planner.choose.hardware.op_times import list_fitted
-from planner.usecases.predict_ops import find_fit
+from planner.choose.hardware.op_transfer import time_kernels
 from planner.usecases.steps.shapes import Matrix
 
 ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 2}
@@ -45,11 +44,11 @@ def linear_s(device: str, dtype: str, tokens: float, *, matrices: Sequence[Matri
 
 def attention_s(device: str, dtype: str, **sizes: float) -> float:
     """Return the seconds of causal attention as one forward kernel; sizes as the columns of `context_attention`."""
-    columns = {"prefix": 0.0, "window": 0.0, **sizes}
+    columns = dict(OP_CLASSES["context_attention"].optional) | sizes
     return _kernel_s(device, "context_attention", dtype, tuple(sorted(columns.items())))
 
 
 @lru_cache(maxsize=1 << 16)
 def _kernel_s(device: str, op: str, dtype: str, sizes: tuple[tuple[str, float], ...]) -> float:
-    fit, rates = find_fit(device, op, dtype).fit, find_rates(load_profile(device), f"{op}.{dtype}")
-    return float(fit.seconds(OP_CLASSES[op], rates, {name: np.array([size]) for name, size in sizes})[0])
+    columns = {name: np.array([size]) for name, size in sizes}
+    return float(time_kernels(device, op, columns, variant=dtype).seconds[0])
