@@ -34,7 +34,7 @@ from planner.usecases.steps.step_time import StepSizes, list_sizes, time_step
 from planner.usecases.steps.work import StepWork, count_work
 
 OUTPUT = Path(product.__file__).parent / "stacks.json"
-PULL, SOFT, MOST_ROWS, FOLDS = 0.3, 0.05, 120, 5
+PULL, SOFT, MOST_ROWS, FOLDS = 0.3, 0.05, 400, 5
 NOISY = "run-to-run spread"
 """Rows whose source calls them comparable to 40 % only are not fitted."""
 Array = NDArray[np.float64]
