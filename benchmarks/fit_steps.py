@@ -127,6 +127,12 @@ SOFTWARE = {
         FUSED,
     ),
     "internevo": Software(("internevo", "internlm"), ("internevo",), {"gradient_bytes": 2.0, "zero_stage": 1}, FUSED),
+    "pytorch": Software(
+        ("pytorch", "neusight"),
+        ("neusight-label",),
+        {},
+        ("product", "score_passes", "pointwise", "logit_passes", "layer_host_s"),
+    ),
     "xla": Software(("maxtext", "pax", "t5x", "jax"), ("jax-toolbox",), {}, FUSED),
     "default": Software((), NEW, {}, FUSED),
 }  # fmt: skip
