@@ -15,6 +15,8 @@ Row = Mapping[str, Any]
 LARGEST, MAX_DEVICES = 2.0**50, 2**20
 DEVICE_ALIASES = {
     "a100": "a100-sxm",
+    "a100-pcie": "a100-pcie-80",
+    "a100-sxm4-40gb": "a100-sxm",
     "a100-sxm4-80gb": "a100-sxm",
     "b200": "b200-sxm",
     "b300": "b300-sxm",
@@ -25,6 +27,7 @@ DEVICE_ALIASES = {
     "h20-sxm": "h20",
     "p100-pcie-16": "p100-pcie",
     "rtx-pro-6000-server": "rtx-pro-6000",
+    "tesla-t4": "t4",
     "v100": "v100-sxm",
     "v100-pcie-32": "v100-pcie",
     "v100-sxm2-32": "v100-sxm",

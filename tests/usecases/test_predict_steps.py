@@ -45,6 +45,8 @@ KINDS: list[dict[str, Any]] = [
     {"precision": "fp8-mx"},
     {"precision": "te bf16"},
     {"precision": None},
+    {"precision": None, "device": "p4"},
+    {"device": "v100-16-sxm", "precision": "f16"},
     {"micro_batch": None},
     {"device": "a100-80-sxm", "precision": "f16"},
     {"device": "v100-sxm", "precision": "f32"},

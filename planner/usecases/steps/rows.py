@@ -12,7 +12,7 @@ from planner.usecases.predict_rows import DTYPES, find_device
 from planner.usecases.steps.shapes import ModelShape, read_shape, read_size
 from planner.usecases.steps.stacks import find_stack, load_stacks
 
-MEMORY_SIZES = {"a100-40-sxm": 40 * 10**9, "a100-sxm-40": 40 * 10**9}
+MEMORY_SIZES = {"a100-40-sxm": 40 * 10**9, "a100-sxm-40": 40 * 10**9, "v100-16-sxm": 16 * 10**9}
 """Parts of a profile's device that differ in the size of their memory, in bytes."""
 DEVICE_PARTS = {
     "a100-80-sxm": "a100-sxm",
@@ -22,6 +22,7 @@ DEVICE_PARTS = {
     "a100-sxm-40": "a100-sxm",
     "a100-sxm-80": "a100-sxm",
     "a800-80": "a100-sxm",
+    "v100-16-sxm": "v100-sxm",
     "v100-32-sxm": "v100-sxm",
 }
 REMAT = {
@@ -31,6 +32,8 @@ REMAT = {
     "selective (attention core)": "attention",
     "minimal_flash": "attention",
 }
+PEAKS = {"fp8": "f8e4m3", "bf16": "bf16", "f16": "f16", "f32": "f32"}
+"""Precisions of a step, and the element type of a profile that each needs."""
 UNSTATED_SEQUENCE = 2048
 OPEN_FIELDS = ("micro_batch", "seq", "remat", "precision")
 """Fields that a row may leave out."""
@@ -177,17 +180,17 @@ def _read_experts(layout: Mapping[str, Any], shape: ModelShape, devices: int) ->
 def _read_dtype(row: Mapping[str, Any], device: str) -> str:
     """Return the element type of products.
 
-    Unstated is fp8 where the device has it: published tables that leave it out are of fp8 recipes.
+    Unstated is the first of `PEAKS` that the device has: published tables that leave it out are of fp8 recipes.
     """
     name, peaks = row.get("precision"), load_profile(device).peak_flops
     if name is None:
-        return "fp8" if "f8e4m3" in peaks else "bf16" if "bf16" in peaks else "f16"
+        return next(dtype for dtype, peak in PEAKS.items() if peak in peaks)
     word = name.lower().replace("-", " ").removeprefix("te ").split() if isinstance(name, str) else []
     dtype = DTYPES.get(word[0], word[0]) if word else None
     dtype = "fp8" if dtype and dtype.startswith("fp8") else dtype
-    if dtype not in ("f32", "f16", "bf16", "fp8"):
+    if dtype not in PEAKS:
         raise InvalidRequest("precision that is not priced", got=name, wanted="f32, f16, bf16 or fp8")
-    if ("f8e4m3" if dtype == "fp8" else dtype) not in peaks:
+    if PEAKS[dtype] not in peaks:
         wanted = f"one of {', '.join(peaks)}"
         raise InvalidRequest("precision that the device lacks", where=device, got=name, wanted=wanted)
     return dtype
