@@ -40,6 +40,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "jax_models": (*PLANNING, "planner/frontends/stablehlo"),
     "local_compute": (*RUNNING, "planner/usecases/calibrate.py", "planner/choose"),
     "mesh_scaling": (*PLANNING, *ZOO),
+    "micro_batches": (*PLANNING, "planner/run", *ZOO),
     "model_zoo_coverage": ("planner/frontends",),
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
