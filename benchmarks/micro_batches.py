@@ -1,4 +1,4 @@
-"""Measures planning of whole updates: Llama-70B, Adam, a global batch of 512 sequences of 4,096 tokens, on 256 to 1,024 H100.
+"""Measures planning of whole updates: Llama-70B with Adam, 512 sequences of 4,096 tokens, on 256 to 1,024 H100.
 
 The graph is one micro-batch of a sequence for each index of `dp`; the micro-batches, and the layout in which gradients
 are accumulated, follow from the global batch. One process per plan. `plan_*` is the call `planner.pipeline.plan`,

@@ -41,13 +41,13 @@ def shrink(program: Program) -> Program:
     return program
 
 
-def shrink_mesh(program: Program) -> Program:
-    """The same instructions on at most FEW_DEVICES devices, every axis a divisor of what it was.
+def shrink_mesh(program: Program, devices: int = FEW_DEVICES) -> Program:
+    """The same instructions on at most so many devices, every axis a divisor of what it was, or of size 2.
 
     Blocks that were uneven may be even on the smaller mesh. Raises InvalidRequest where the instructions do not fit it.
     """
     sizes = list(program.mesh.shape)
-    while math.prod(sizes) > FEW_DEVICES and max(sizes) > 2:
+    while math.prod(sizes) > devices and max(sizes) > 2:
         axis = sizes.index(max(sizes))
         factor = next(factor for factor in range(2, sizes[axis] + 1) if sizes[axis] % factor == 0)
         sizes[axis] = max(sizes[axis] // factor, 2)

@@ -35,7 +35,7 @@ from planner.run.inputs import random_inputs, random_later_data
 from planner.run.memory_check import check_memory
 from planner.run.mpi import check_mpi, run_over_mpi
 from planner.run.nccl import check_gpus
-from planner.run.shrink import shrink, shrink_mesh
+from planner.run.shrink import FEW_DEVICES, FEW_MICROBATCHES, shrink, shrink_mesh
 
 Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5, HALF: 1e-2}
@@ -43,6 +43,8 @@ ROUNDED_TOLERANCE = {"f64": 1e-10, "f32": 1e-5, "f16": 4 * 2.0**-10, "bf16": 4 *
 """By the coarsest float in the graph: for half precision, four times the distance from 1 to the next number."""
 SHRINK = ("auto", "none")
 MAX_DEVICES = 1024
+MAX_RUN_INSTRUCTIONS = 1 << 20
+"""Instructions of all devices together above which a program is run on a smaller mesh: minutes, and gigabytes."""
 MAX_RANKS = 64
 OVER_MPI = ("mpi", "nccl")
 
@@ -80,10 +82,27 @@ def validate(
 ) -> Verdict:
     """Run a program against its graph. Raises RunFailed where it cannot be run, InvalidRequest for a bad option."""
     check_backend(backend, shrinking, precision, mesh=program.mesh)
-    few = shrink_mesh(program) if program.mesh.devices > MAX_DEVICES else program
-    small = shrink(few) if shrinking == "auto" else few
+    small = shrink(_shrink_large_mesh(program)) if shrinking == "auto" else program
     verdict = _structural_verdict(small, backend, precision, seed=seed, shrunk=small is not program)
     return verdict if verdict.not_run else _compare(verdict, small, on_progress)[0]
+
+
+def _shrink_large_mesh(program: Program) -> Program:
+    """Return the program on fewer devices where it has too many to run, or too many instructions for so many.
+
+    Raises InvalidRequest where it has too many devices and does not fit fewer.
+    """
+    repeated, once = program.loop_end, len(program.instructions) - program.loop_end
+    instructions = repeated * min(program.graph.microbatches, FEW_MICROBATCHES) + once
+    devices = MAX_RUN_INSTRUCTIONS // max(instructions, 1)
+    if program.mesh.devices <= min(devices, MAX_DEVICES):
+        return program
+    try:
+        return shrink_mesh(program, min(devices, FEW_DEVICES))
+    except InvalidRequest:
+        if program.mesh.devices > MAX_DEVICES:
+            raise
+        return program
 
 
 def execute(program: Program, backend: str, precision: str, *, seed: int = 0) -> tuple[Verdict, Execution]:

@@ -187,6 +187,18 @@ def test_a_program_for_a_million_devices_is_run_on_a_smaller_mesh() -> None:
     assert (found.verdict, found.devices, found.shrunk) == ("equal", 64, True)
 
 
+def test_a_long_program_is_run_on_fewer_devices() -> None:
+    s, mesh = Sketch(), Mesh.parse("dp=256,tp=4")
+    x = s.input(256, 4)
+    for _ in range(1_100):
+        x = s.op("negate", [x], (256, 4))
+    graph = s.graph(x)
+    completed = propagate(graph, mesh, {x: ((0,), ())})
+    program = materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh))
+    found = validate(program)
+    assert (found.verdict, found.devices, found.shrunk) == ("equal", 64, True)
+
+
 def test_rounding_explains_as_much_as_the_coarsest_float_is_coarse() -> None:
     """bf16 has three bits fewer than f16."""
     half, other, both = (Sketch("f16"), Sketch("bf16"), Sketch("f16"))
