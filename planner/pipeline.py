@@ -24,7 +24,7 @@ from planner.run.validate import validate
 WRITE_SHARE = 2.0
 """Writing the plan, its figures and its document take about so many times as long as reading the graph and finding the
 standard layouts."""
-__all__ = ["plan", "solve_choice", "start_deadline", "validate_plan", "write_program"]
+__all__ = ["plan", "plan_step", "solve_choice", "start_deadline", "validate_plan", "write_program"]
 
 
 def plan(
@@ -53,9 +53,7 @@ def plan(
     step = _build_step(graph, mesh, request)
     if request.overlap is not None:
         hardware = replace(hardware, overlap=request.overlap)
-    found = _plan_step(
-        step, CostModel(mesh, hardware), request, on_progress=on_progress, known=known, deadline=deadline
-    )
+    found = plan_step(step, CostModel(mesh, hardware), request, on_progress=on_progress, known=known, deadline=deadline)
     return replace(found, graph=graph)
 
 
@@ -65,15 +63,16 @@ def _build_step(graph: Graph, mesh: Mesh, request: Request) -> Graph:
     )
 
 
-def _plan_step(
+def plan_step(
     graph: Graph,
     model: CostModel,
     request: Request,
     *,
-    on_progress: OnPlanProgress | None,
-    known: Collection[Choice],
-    deadline: Deadline | None,
+    on_progress: OnPlanProgress | None = None,
+    known: Collection[Choice] = (),
+    deadline: Deadline | None = None,
 ) -> Plan:
+    """Plan the graph of a whole step, whose micro-batches are those of the graph (`Graph.microbatches`)."""
     deadline = deadline or start_deadline(request)
     mesh, report = model.mesh, ProgressReporter(deadline, on_progress)
     report.begin("finding standard layouts")

@@ -10,15 +10,17 @@ import typer
 
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
+from api.cli.plan_stages import plan_stages, print_stages
 from api.cli.progress import show_plan_progress, show_run_progress
 from api.cli.render_plan import render_plan
-from api.options import PlanOptions, RunOptions
+from api.options import PipelineOptions, PlanOptions, RunOptions
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import check_writable, write_json
 from planner.documents.plans import dump_plan
+from planner.errors import InvalidRequest
 from planner.run.validate import check_backend
 from planner.usecases.prove import check_provable, prove_plan
 
@@ -34,6 +36,7 @@ def plan(
     *,
     pin: Annotated[Path | None, typer.Option(help="Annotations (a pins document) the plan must meet.")] = None,
     options: PlanOptions,
+    pipeline_options: PipelineOptions,
     validate: Annotated[bool, typer.Option("--validate", help="Run the plan and add the verdict.")] = False,
     run: RunOptions,
     output: OutputOption = None,
@@ -45,21 +48,31 @@ def plan(
         check_writable(path)
     if proof:
         check_provable(options.objective)
-    devices = read_mesh(mesh)
+    devices, request, stages = read_mesh(mesh), options.to_request(), pipeline_options.to_request()
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
-    planned = plan_graph(graph, devices, hardware_name, request=options.to_request(), pin=pin)
-    if validate:
-        with show_run_progress("validating") as progress:
-            planned = pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress)
-    document = dump_plan(planned)
+    if stages is not None:
+        if proof:
+            raise InvalidRequest("option of a pipeline", got="--proof", wanted="a plan without --pipeline")
+        document = plan_stages(
+            graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate
+        )
+    else:
+        planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin)
+        planned = _validate(planned, run) if validate else planned
+        document = dump_plan(planned)
+        if proof and planned.choice:
+            write_json(proof, prove_plan(document, planned.choice))
     if output:
         write_json(output, document)
-    if proof and planned.choice:
-        write_json(proof, prove_plan(document, planned.choice))
-    _print_plan(document, as_json)
+    (_print_plan if stages is None else print_stages)(document, as_json=as_json)
     if document["solver"]["status"] == "infeasible":
         raise typer.Exit(INFEASIBLE)
+
+
+def _validate(planned: Plan, run: RunOptions) -> Plan:
+    with show_run_progress("validating") as progress:
+        return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress)
 
 
 def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, pin: Path | None = None) -> Plan:
@@ -73,7 +86,7 @@ def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, p
         return pipeline.plan(read, mesh, profile, request=request, on_progress=progress, deadline=deadline)
 
 
-def _print_plan(document: dict[str, Any], as_json: bool) -> None:
+def _print_plan(document: dict[str, Any], *, as_json: bool) -> None:
     if not as_json:
         render_plan(console(), document)
         return

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from api.cli.options import JsonOption, PlanArgument, console, print_json
 from api.cli.parameters import with_options
 from api.cli.progress import show_run_progress
+from api.cli.render_pipeline import format_stage_verdict
 from api.cli.render_plan import format_verdict
 from api.options import ValidationOptions
-from planner.documents.plans import dump_verdict, read_plan
+from planner.documents.json_reader import read_json
+from planner.documents.pipeline_sections import PipelineDocument
+from planner.documents.pipelines import dump_pipeline_verdict, is_pipeline, parse_pipeline, run_document
+from planner.documents.plans import dump_verdict, parse_plan
 from planner.documents.programs import load_program
+from planner.errors import InvalidRequest
 from planner.run.validate import validate as run_plan
 
 
@@ -24,7 +31,11 @@ def validate(
 
     The devices are logical ones in one process (numpy, cupy), or a process each (mpi, nccl).
     """
-    program = load_program(read_plan(plan_file))
+    raw = read_json(plan_file)
+    if is_pipeline(raw):
+        _validate_stages(parse_pipeline(raw, str(plan_file)), options, as_json=as_json)
+        return
+    program = load_program(parse_plan(raw, str(plan_file)))
     with show_run_progress("validating") as progress:
         verdict = dump_verdict(
             run_plan(program, options.backend, options.shrink, options.precision, options.seed, progress)
@@ -33,5 +44,21 @@ def validate(
         print_json(verdict)
     else:
         console().print("\n".join(format_verdict(verdict)), highlight=False)
+    _exit_if_different(verdict)
+
+
+def _validate_stages(document: PipelineDocument, options: ValidationOptions, *, as_json: bool) -> None:
+    if (options.backend, options.precision) != ("numpy", "f64"):
+        got = f"{options.backend}, {options.precision}"
+        raise InvalidRequest("how a pipeline is run", got=got, wanted="backend numpy, precision f64")
+    verdict = dump_pipeline_verdict(run_document(document, seed=options.seed))
+    if as_json:
+        print_json(verdict)
+    else:
+        console().print("\n".join(format_stage_verdict(verdict)), highlight=False)
+    _exit_if_different(verdict)
+
+
+def _exit_if_different(verdict: dict[str, Any]) -> None:
     if verdict["verdict"] == "different":
         raise typer.Exit(1)

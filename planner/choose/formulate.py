@@ -14,7 +14,8 @@ The count is exact except for two conservative cases: where the last op reads a 
 input is shared, the shared copy counts until that op has run.
 
 In a step of several micro-batches (`planner.rewrite.accumulate`) costs before the update count once for each. An
-accumulator uses memory from the first time step, and what the update reads of it is paid once.
+accumulator uses memory from the first time step, and what the update reads of it is paid once. What passes leave for
+other micro-batches in flight is held throughout the loop (`planner.choose.left_usages`).
 
 With recomputation (`planner.choose.rematerialization`) there is a node per clone of an op, with an additional strategy
 not to run, at no cost; its edges then cost and use nothing. The shared copy decides which reader is the last (its

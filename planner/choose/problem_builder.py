@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.edge_matrices import EdgeMatrices, LifetimeRows, MatrixBlocks
+from planner.choose.left_usages import LeftUsages
 from planner.choose.liveness import Liveness, SharedLifetime
 from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.variables import Role, Variable
@@ -42,9 +43,13 @@ class ProblemBuilder:
         for op in self.graph.ops:
             self.maker |= {value: (self.at[Role.OP, op.id], k) for k, value in enumerate(op.values)}
         self.single = {op.id: op.values[0] for op in self.graph.ops if len(op.values) == 1}
+        self.left = LeftUsages(self.liveness, self.tables)
 
     def nodes(self) -> list[Node]:
-        return [self._make_node(f"{v.role} {v.name}", v.costs, self._node_usage(v)) for v in self.listed]
+        return [
+            self._make_node(f"{v.role} {v.name}", v.costs, self.left.add_to(self._node_usage(v), v))
+            for v in self.listed
+        ]
 
     def edges(self) -> list[Edge]:
         edges = []
@@ -144,9 +149,12 @@ class ProblemBuilder:
         if value in self.inputs:
             # An input stays in memory, so its shared copy uses memory of its own only where its sharding differs.
             ends = {self.liveness.released_at(life.last): life for life in lives if life is not None}
-            uses += [
-                (moment + 1, end, ["changed" if life == own else "free" for life in lives]) for end, own in ends.items()
+            held = [
+                (span, own)
+                for end, own in ends.items()
+                for span in [(moment + 1, end), *self.left.of_input_copy(value, own)]
             ]
+            uses += [(*span, ["changed" if life == own else "free" for life in lives]) for span, own in held]
         # A clone that does not run has one more row, which uses nothing.
         idle = [("free",) * len(lives)] * (len(costs) - 1)
         used = [(start, stop, (tuple(line), *idle)) for start, stop, line in uses]

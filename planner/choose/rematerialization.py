@@ -31,7 +31,7 @@ def find_recomputable_ops(graph: Graph) -> dict[str, int]:
     The time is linear in ops and their operands.
     """
     read = find_readers(graph)
-    dependent, kept = _parameter_dependent(graph), _cut_values(graph)
+    dependent, kept = find_parameter_dependent(graph), _cut_values(graph)
     late: dict[str, int] = {}
     # Backward, so that the clones of an op's readers are known: they read the op's clone.
     for place, op in reversed(list(enumerate(graph.ops))):
@@ -49,7 +49,7 @@ def find_recomputable_ops(graph: Graph) -> dict[str, int]:
     return {op.id: late[op.id] for op in graph.ops if op.id in late}
 
 
-def _parameter_dependent(graph: Graph) -> set[str]:
+def find_parameter_dependent(graph: Graph) -> set[str]:
     """Return the values that depend on a parameter."""
     dependent = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
     for op in graph.ops:
@@ -60,7 +60,7 @@ def _parameter_dependent(graph: Graph) -> set[str]:
 
 def _cut_values(graph: Graph) -> set[str]:
     """Return the values at cuts, except those that are cheap to compute from one other value."""
-    waiting = _AwaitedValues(graph)
+    waiting = AwaitedValues(graph)
     kept: set[str] = set()
     for place, op in enumerate(graph.ops):
         if op.phase == "forward" and waiting.awaited_after(place) == set(op.values) and not waiting.is_cheap(op):
@@ -68,12 +68,12 @@ def _cut_values(graph: Graph) -> set[str]:
     return kept
 
 
-class _AwaitedValues:
+class AwaitedValues:
     """The parameter-dependent values that later forward ops still read."""
 
     def __init__(self, graph: Graph) -> None:
         parameters = {entry.id for entry in graph.inputs}
-        self.dependent = _parameter_dependent(graph) - parameters
+        self.dependent = find_parameter_dependent(graph) - parameters
         self.last = {
             value: max((r.op for r in who if r.op is not None and graph.ops[r.op].phase == "forward"), default=-1)
             for value, who in find_readers(graph).items()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from planner.ir.device_classes import DeviceClasses, held_elements, received_elements
 from planner.ir.graph import TensorType
+from planner.ir.left_values import find_left_values
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program, Reshard
 from planner.ir.sharding import Sharding, shard_shapes
@@ -82,7 +83,16 @@ class Accounting:
         for name, start in self.program.first_held.items():
             change[start] += self.value_bytes[name]
             change[self.program.last_use[name] + 1] -= self.value_bytes[name]
-        return np.cumsum(change, axis=0)[: count + 1]
+        return np.cumsum(change + self._in_flight_change(len(change)), axis=0)[: count + 1]
+
+    def _in_flight_change(self, count: int) -> Integers:
+        """Return by how many bytes more is held from each instruction on, for other micro-batches in flight."""
+        change = np.zeros((count, len(self.classes)), np.int64)
+        for left in find_left_values(self.program):
+            for start, stop in left.spans:
+                change[start] += left.count * self.value_bytes[left.name]
+                change[stop] -= left.count * self.value_bytes[left.name]
+        return change
 
 
 def count_received_bytes(program: Program) -> Integers:

@@ -18,6 +18,7 @@ import networkx as nx
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.ir.dtypes import DTYPE_BYTES
 from planner.ir.dynamic_dims import DYNAMIC_DIM, static_sizes
+from planner.ir.in_flight import ALONE, InFlight
 from planner.ir.indexing import Option, Rule
 from planner.ir.sharding import Shape, Sharding
 
@@ -139,7 +140,8 @@ class Graph:
     """A valid computation graph.
 
     Ops are kept in a topological order: that of the document, if it is one. Those before the update run once for each
-    of the `microbatches`. Raises InvalidGraph for a repeated id, a reference to an unknown value, or a cycle.
+    of the `microbatches`; `in_flight` are others at the same time. Raises InvalidGraph for a repeated id, a reference
+    to an unknown value, or a cycle.
     """
 
     name: str
@@ -149,16 +151,14 @@ class Graph:
     annotations: tuple[Annotation, ...] = ()
     producer: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     microbatches: int = 1
+    in_flight: InFlight = ALONE
 
     def __post_init__(self) -> None:
         if not self.ops and not self.inputs:
             raise InvalidGraph("empty graph", where=self.name, wanted="at least one input or node")
-        types = self.types
-        for op in self.ops:
-            for value in op.inputs:
-                _check_value(value, types, f"node {op.id!r}")
-        for value in self.outputs:
-            _check_value(value, types, "outputs")
+        reads = [(value, f"node {op.id!r}") for op in self.ops for value in op.inputs]
+        for value, where in (*reads, *((value, "outputs") for value in self.outputs)):
+            _check_value(value, self.types, where)
         _check_next(self)
         _check_annotations(self)
         if not self.outputs:
@@ -229,7 +229,7 @@ def _check_next(graph: Graph) -> None:
 
 
 def _check_annotations(graph: Graph) -> None:
-    """Check that values, users and operands exist, ranks fit and required shardings do not contradict each other."""
+    """Check that values, users and operands exist, ranks fit and required shardings do not contradict one another."""
     reads = _find_reads(graph) if graph.annotations else {}
     required: dict[tuple[str, str | None, int | None], Annotation] = {}
     for one in graph.annotations:

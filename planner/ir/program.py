@@ -116,6 +116,15 @@ class Program:
         return max(places, default=0)
 
     @cached_property
+    def pass_ends(self) -> tuple[int, int]:
+        """The number of instructions of the forward pass, and of it and the backward pass without late ops."""
+        late, ends = self.graph.in_flight.late, [0, 0]
+        for place, run in enumerate(self.instructions[: self.loop_end], 1):
+            if isinstance(run, OpCall) and run.op.recompute_of is None and run.op.id not in late:
+                ends[run.op.phase != "forward"] = place
+        return ends[0], max(ends) if late else self.loop_end
+
+    @cached_property
     def trips(self) -> tuple[int, ...]:
         """How often each instruction runs in a step."""
         once = len(self.instructions) - self.loop_end

@@ -98,6 +98,23 @@ class PipelineSchedule:
             held[chunk] -= task.kind is last
         return counts
 
+    def others_in_flight(self, stage: int) -> tuple[int, int]:
+        """Return for how many other micro-batches a stage holds activations while one runs, at most.
+
+        Those between their forward and their backward pass, and those between their backward pass and that for
+        parameters where it is apart.
+        """
+        waiting, most = {Pass.FORWARD: 0, Pass.BACKWARD: 0}, (0, 0)
+        for task in self.order_tasks(stage % self.ranks):
+            if task.stage != stage:
+                continue
+            if task.kind is not Pass.FORWARD:
+                waiting[Pass.FORWARD if task.kind is Pass.BACKWARD else Pass.BACKWARD] -= 1
+            most = max(most[0], waiting[Pass.FORWARD]), max(most[1], waiting[Pass.BACKWARD])
+            if task.kind is Pass.FORWARD or (task.kind is Pass.BACKWARD and self.is_split):
+                waiting[task.kind] += 1
+        return most
+
     def peak_in_flight(self, stage: int) -> int:
         """Return the largest number of micro-batches whose activations a stage holds at once."""
         return max(counts[stage // self.ranks] for counts in self.count_in_flight(stage % self.ranks))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from planner.pipeline_stages.schedules import Pass, PipelineSchedule, Task
@@ -115,15 +116,37 @@ def _arrival_ps(
     schedule: PipelineSchedule, times: Sequence[StageTimes], ends: dict[Task, int], *, task: Task
 ) -> int | None:
     """Return when what a task reads has arrived, or None where it is not known yet."""
-    stage = task.stage
-    if task.kind is Pass.FORWARD:
-        source, send = (task._replace(stage=stage - 1), times[stage - 1].send_forward_ps) if stage else (None, 0)
-    elif task.kind is Pass.WEIGHT:
-        source, send = task._replace(kind=Pass.BACKWARD), 0
-    elif stage + 1 < schedule.stages:
-        source, send = task._replace(stage=stage + 1), times[stage + 1].send_backward_ps
-    else:
-        source, send = task._replace(kind=Pass.FORWARD), 0
+    source, send = _find_source(schedule, times, task)
     if source is None:
         return 0
     return ends[source] + send if source in ends else None
+
+
+def _find_source(schedule: PipelineSchedule, times: Sequence[StageTimes], task: Task) -> tuple[Task | None, int]:
+    """Return the task whose result a task reads, and the time of the send between the two, in ps."""
+    stage = task.stage
+    if task.kind is Pass.FORWARD:
+        return (task._replace(stage=stage - 1), times[stage - 1].send_forward_ps) if stage else (None, 0)
+    if task.kind is Pass.WEIGHT:
+        return task._replace(kind=Pass.BACKWARD), 0
+    if stage + 1 < schedule.stages:
+        return task._replace(stage=stage + 1), times[stage + 1].send_backward_ps
+    return task._replace(kind=Pass.FORWARD), 0
+
+
+def trace_path(timeline: Timeline, rank: int) -> list[Task]:
+    """Return the tasks of a longest path to the end of a rank, the last one first."""
+    schedule, times = timeline.schedule, timeline.times
+    ends = {one.task: one.end_ps for done in timeline.ranks for one in done}
+    begins = {one.task: one.begin_ps for done in timeline.ranks for one in done}
+    before = {two.task: one.task for done in timeline.ranks for one, two in pairwise(done)}
+    path, task = [], timeline.ranks[rank][-1].task
+    while True:
+        path.append(task)
+        source, send = _find_source(schedule, times, task)
+        if source is not None and ends[source] + send == begins[task]:
+            task = source
+        elif task in before:
+            task = before[task]
+        else:
+            return path

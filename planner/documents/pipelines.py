@@ -1,0 +1,142 @@
+"""Plans of pipelines as documents, and back: each stage with its plan, the schedule in time, and the certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+from planner.choose.cost import PICO
+from planner.documents.canonical_json import digest_document
+from planner.documents.graphs import load_graph, load_mesh
+from planner.documents.pipeline_sections import PipelineDocument
+from planner.documents.plans import dump_identity, dump_plan
+from planner.documents.programs import load_program
+from planner.documents.schemas import validate_document
+from planner.documents.versions import current_versions
+from planner.errors import InvalidDocument
+from planner.ir.program import Program
+from planner.pipeline_stages.cuts import find_units
+from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage
+from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.schedules import PipelineSchedule
+from planner.pipeline_stages.simulate import TimedTask
+from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
+from planner.pipeline_stages.validate import run_stages
+from planner.run.pipeline import PipelineVerdict, RunTask
+
+FORMAT = "shardplan.pipeline"
+
+
+def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
+    """Return the document of a pipeline's plan."""
+    identity = dump_identity(plan.graph, plan.model, plan.request)
+    request = {**identity["request"], "pipeline": asdict(asked)}
+    solver = {**asdict(plan.certificate), "versions": current_versions()}
+    if plan.request.deterministic:
+        solver["wall_s"] = None
+    document = {
+        "format": FORMAT,
+        "version": 1,
+        **identity,
+        "id": digest_document({"plan": identity["id"], "pipeline": asdict(asked)}),
+        "request": request,
+        "solver": solver,
+        "schedule": _dump_schedule(plan.schedule) if plan.schedule else None,
+        "cost": _dump_cost(plan) if plan.schedule else None,
+        "stages": [_dump_stage(plan, number, stage) for number, stage in enumerate(plan.stages)],
+        "timeline": [[_dump_task(one) for one in done] for done in plan.timeline.ranks] if plan.schedule else [],
+        "verdict": dump_pipeline_verdict(plan.verdict) if plan.verdict else None,
+    }
+    return {**document, "digest": digest_document(document)}
+
+
+def dump_pipeline_verdict(verdict: PipelineVerdict) -> dict[str, Any]:
+    """Return the document of a verdict; an error that is not finite is null."""
+    error = verdict.max_relative_error if math.isfinite(verdict.max_relative_error) else None
+    return {**asdict(verdict), "max_relative_error": error, "stages": list(map(asdict, verdict.stages))}
+
+
+def _dump_schedule(schedule: PipelineSchedule) -> dict[str, Any]:
+    sizes = {"ranks": schedule.ranks, "virtual_stages": schedule.chunks, "microbatches": schedule.microbatches}
+    return {"name": schedule.name, **sizes}
+
+
+def _dump_cost(plan: PipelinePlan) -> dict[str, Any]:
+    assert plan.schedule is not None
+    ranks, microbatches = range(plan.schedule.ranks), plan.schedule.microbatches
+    return {
+        "step_s": plan.step_s,
+        "bubble": plan.timeline.bubble,
+        "mfu": plan.mfu,
+        "devices": plan.devices,
+        "collective_bytes": max(stage.analysis.collective_bytes for stage in plan.stages),
+        "sent_bytes": sum(int(each.reshard.received.sum()) for each in plan.sends) * microbatches,
+        "peak_memory_bytes": max(map(plan.peak_bytes, ranks)),
+    }
+
+
+def _dump_task(done: TimedTask) -> dict[str, Any]:
+    task, span = done.task, {"begin_s": done.begin_ps * PICO, "end_s": done.end_ps * PICO}
+    return {"kind": task.kind.value, "stage": task.stage, "microbatch": task.microbatch, **span}
+
+
+def _dump_stage(plan: PipelinePlan, number: int, planned: PlannedStage) -> dict[str, Any]:
+    assert plan.schedule is not None
+    stage, times = planned.stage, plan.timeline.times[number]
+    flying, is_split = planned.analysis.program.graph.in_flight, plan.schedule.is_split
+    own = replace(planned.plan, graph=stage.order_ops(is_split=is_split))
+    return {
+        "rank": number % plan.schedule.ranks,
+        "units": [stage.first, stage.last],
+        "layers": list(stage.layers),
+        "in_flight": [flying.after_forward, flying.after_backward],
+        "step_s": planned.analysis.step_ps * PICO,
+        **{f"{name.removesuffix('_ps')}_s": ps * PICO for name, ps in asdict(times).items()},
+        "peak_memory_bytes": planned.analysis.peak_bytes,
+        "received": [*stage.received, *stage.received_gradients],
+        "sent": [*stage.sent, *stage.sent_gradients],
+        "plan": dump_plan(own),
+    }
+
+
+def is_pipeline(raw: Any) -> bool:
+    """Return whether a JSON value says that it is the plan of a pipeline."""
+    return isinstance(raw, dict) and raw.get("format") == FORMAT
+
+
+def parse_pipeline(raw: Any, where: str) -> PipelineDocument:
+    """Return the document of a pipeline's plan in a JSON value. Raises InvalidDocument where it was changed."""
+    document = validate_document(PipelineDocument, raw, where)
+    rest = {key: value for key, value in raw.items() if key != "digest"}
+    if raw["digest"] != digest_document(rest):
+        what = "digest mismatch: the plan is not as it was written"
+        raise InvalidDocument(what, where=f"{where}: digest", got=raw["digest"])
+    return document
+
+
+def run_document(document: PipelineDocument, *, seed: int = 0) -> PipelineVerdict:
+    """Run the stages of a document. Raises InvalidDocument where it has none."""
+    if document.schedule is None:
+        raise InvalidDocument("the plan has no stages", where="plan", got=document.solver.status)
+    graph = load_graph(document.graph.document, load_mesh(document.mesh))
+    listed = sorted((task for rank in document.timeline for task in rank), key=lambda task: (task.begin_s, task.end_s))
+    tasks = [RunTask(task.kind, task.stage, task.microbatch) for task in listed]
+    return run_stages(graph, load_stages(document), tasks, ranks=document.schedule.ranks, seed=seed)
+
+
+def load_stages(document: PipelineDocument) -> list[tuple[StageGraph, Program]]:
+    """Return each stage's graph and program. Raises InvalidDocument for stages that are none of the graph's."""
+    graph = load_graph(document.graph.document, load_mesh(document.mesh))
+    units, loaded = find_units(graph), []
+    for number, entry in enumerate(document.stages):
+        first, last = entry.units
+        if document.schedule is None or not 0 <= first < last <= units.count:
+            what, wanted = "units of a stage", f"a span within 0 to {units.count}"
+            raise InvalidDocument(what, where=f"stages: {number}", got=entry.units, wanted=wanted)
+        stage = extract_stage(units, first, last)
+        held = entry.in_flight[0], entry.in_flight[1]
+        step = stage.make_step(document.schedule.microbatches, held, is_split=document.schedule.name == "zb-h1")
+        program = load_program(entry.plan)
+        loaded.append((stage, replace(program, graph=replace(program.graph, in_flight=step.in_flight))))
+    return loaded

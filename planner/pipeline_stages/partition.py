@@ -1,0 +1,85 @@
+"""Partitions of a row of units into intervals, by dynamic programming over cuts (Zheng et al., "Alpa", OSDI 2022).
+
+Costs of an interval [a, b) at position k are given as `costs[k][a, b]`, infinite where it cannot be. Each takes
+time of positions times units squared, but for the list of all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Costs = Sequence[NDArray[np.float64]]
+Cuts = tuple[int, ...]
+"""The units at which intervals begin, and the number of units: interval k is [cuts[k], cuts[k + 1])."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Cuts, the largest cost of an interval, and the sum of a second cost over all intervals."""
+
+    cuts: Cuts
+    largest: float
+    total: float
+
+
+def find_partition(costs: Costs, second: Costs | None = None) -> Partition | None:
+    """Return the partition whose largest cost is least and, of those, the one whose sum (of `second`) is least.
+
+    None where no partition has a finite cost.
+    """
+    least = _run(costs, np.maximum)[0][-1, -1]
+    if not np.isfinite(least):
+        return None
+    summed = second if second is not None else costs
+    allowed = [np.where(cost <= least, other, np.inf) for cost, other in zip(costs, summed, strict=True)]
+    cuts, total = find_cheapest(allowed) or ((), np.inf)
+    return Partition(cuts, float(least), total)
+
+
+def find_cheapest(costs: Costs) -> tuple[Cuts, float] | None:
+    """Return the partition whose sum of costs is least, and the sum, or None where no sum is finite."""
+    least, came = _run(costs, np.add)
+    if not np.isfinite(least[-1, -1]):
+        return None
+    cuts = [costs[0].shape[0] - 1]
+    for position in range(len(costs), 0, -1):
+        cuts.append(int(came[position, cuts[-1]]))
+    return tuple(reversed(cuts)), float(least[-1, -1])
+
+
+def list_partitions(costs: Costs, most: float) -> Iterator[Cuts]:
+    """Yield all partitions whose largest cost is below `most`, those with small first intervals first."""
+    count = costs[0].shape[0] - 1
+    rest = _run([cost[::-1, ::-1].T for cost in reversed(costs)], np.maximum)[0]
+
+    def extend(cuts: Cuts) -> Iterator[Cuts]:
+        position = len(cuts) - 1
+        if position == len(costs):
+            if cuts[-1] == count:
+                yield cuts
+            return
+        for end in range(cuts[-1] + 1, count + 1):
+            after = rest[len(costs) - position - 1, count - end]
+            if max(costs[position][cuts[-1], end], after) < most:
+                yield from extend((*cuts, end))
+
+    return extend((0,))
+
+
+def _run(costs: Costs, join: np.ufunc) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Return, for each number of intervals and each end, the least joined cost, and where its last interval begins."""
+    size = costs[0].shape[0]
+    least = np.full((len(costs) + 1, size), np.inf)
+    came = np.zeros((len(costs) + 1, size), np.intp)
+    least[0, 0] = -np.inf if join is np.maximum else 0.0
+    ends = np.arange(size)
+    forward = ends[:, None] < ends[None, :]
+    for position, cost in enumerate(costs, 1):
+        joined = np.where(forward, join(least[position - 1][:, None], cost), np.inf)
+        came[position] = joined.argmin(axis=0)
+        least[position] = joined[came[position], ends]
+    return least, came

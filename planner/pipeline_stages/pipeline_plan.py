@@ -1,0 +1,164 @@
+"""The plan of a pipeline: a plan for each stage, the schedule in time, and what is proven of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.choose.cost import PICO, CostModel
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.judge.analysis import Analysis
+from planner.judge.mfu import model_flops, utilisation
+from planner.pipeline_stages.schedules import PipelineSchedule
+from planner.pipeline_stages.simulate import StageTimes, Timeline, simulate
+from planner.pipeline_stages.stage_graph import StageGraph
+from planner.planning.plan_types import Plan, Request
+from planner.reshard.cross_mesh import PlacedSharding
+from planner.reshard.cross_mesh_cost import CrossMeshReshard
+from planner.run.pipeline import PipelineVerdict
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage with its plan; the plan's graph is that of all micro-batches and the update."""
+
+    stage: StageGraph
+    plan: Plan
+
+    @property
+    def analysis(self) -> Analysis:
+        assert self.plan.analysis is not None, "stages of a plan are feasible"
+        return self.plan.analysis
+
+    @cached_property
+    def times(self) -> StageTimes:
+        """The times of the passes of one micro-batch and of the update, without sends."""
+        program, times = self.analysis.program, self.analysis.times_ps
+        forward, backward = program.pass_ends
+        count = program.graph.microbatches
+        parts = (times[:forward], times[forward:backward], times[backward : program.loop_end])
+        passes = [sum(part) // count for part in parts]
+        return StageTimes(passes[0], passes[1], passes[2], self.analysis.update_ps)
+
+    def received_as(self, value: str) -> Sharding:
+        """Return the layout in which a value is received."""
+        return dict(self.analysis.program.arguments)[value]
+
+    def sent_as(self, value: str) -> Sharding:
+        """Return the layout in which a value is sent."""
+        program = self.analysis.program
+        return program.values[program.outputs[program.graph.outputs.index(value)]].sharding
+
+
+@dataclass(frozen=True)
+class Send:
+    """A value that stage `source` sends to its neighbour `target` in every micro-batch."""
+
+    value: str
+    source: int
+    target: int
+    reshard: CrossMeshReshard
+
+
+@dataclass(frozen=True)
+class PipelineCertificate:
+    """What is proven of a pipeline: with the request's schedules and numbers of stages, no step is below `bound_s`.
+
+    For a request that leaves the number of stages open, this is about steps times stages: `bound_s` is that of a step
+    with as many stages as the plan has.
+    """
+
+    status: str
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    wall_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """A training step in stages. An infeasible one has no stages and no schedule."""
+
+    graph: Graph
+    model: CostModel
+    request: Request
+    certificate: PipelineCertificate
+    schedule: PipelineSchedule | None
+    stages: tuple[PlannedStage, ...]
+    verdict: PipelineVerdict | None = None
+
+    @property
+    def devices(self) -> int:
+        ranks = self.schedule.ranks if self.schedule else 0
+        return ranks * self.model.mesh.devices
+
+    @cached_property
+    def sends(self) -> tuple[Send, ...]:
+        return list_sends(self.stages, self.model, self.schedule.ranks) if self.schedule else ()
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        assert self.schedule is not None, "an infeasible plan has no timeline"
+        return simulate_stages(self.schedule, self.stages, self.model)
+
+    @property
+    def step_s(self) -> float:
+        return self.timeline.step_ps * PICO
+
+    @property
+    def mfu(self) -> float:
+        """The share of all devices' peak rate that the model itself uses (`planner.judge.mfu`)."""
+        assert self.schedule is not None
+        flops = {dtype: count * self.schedule.microbatches for dtype, count in model_flops(self.graph).items()}
+        return utilisation(flops, self.model.hardware, self.devices, step_s=self.step_s)
+
+    def peak_bytes(self, rank: int) -> int:
+        """Return the most bytes that a device of a rank holds; several stages of a rank count as if at once."""
+        assert self.schedule is not None
+        return sum(one.analysis.peak_bytes for one in self.stages[rank :: self.schedule.ranks])
+
+
+def simulate_stages(schedule: PipelineSchedule, stages: Sequence[PlannedStage], model: CostModel) -> Timeline:
+    """Return when each task of planned stages runs, with the sends between them."""
+    sent = {(each.source, each.target): 0 for each in list_sends(stages, model, schedule.ranks)}
+    for each in list_sends(stages, model, schedule.ranks):
+        sent[each.source, each.target] += each.reshard.time_ps
+    times = []
+    for number, stage in enumerate(stages):
+        one = stage.times
+        passes = one.forward_ps, one.backward_ps, one.weight_ps, one.update_ps
+        times.append(StageTimes(*passes, sent.get((number, number + 1), 0), sent.get((number, number - 1), 0)))
+    return simulate(schedule, times)
+
+
+def list_sends(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
+    """Return what neighbouring stages send: values up, gradients down."""
+    sends = []
+    for number, one in enumerate(stages):
+        for value in one.stage.sent:
+            sends.append(_make_send(stages, model, value, ranks=ranks, ends=(number, number + 1)))
+        for value in one.stage.sent_gradients:
+            sends.append(_make_send(stages, model, value, ranks=ranks, ends=(number, number - 1)))
+    return tuple(sends)
+
+
+def _make_send(
+    stages: Sequence[PlannedStage], model: CostModel, value: str, *, ranks: int, ends: tuple[int, int]
+) -> Send:
+    source, target = (stages[number] for number in ends)
+    layouts = source.sent_as(value), target.received_as(value)
+    placed = [
+        PlacedSharding(layout, model.mesh, number_devices(model.mesh, number % ranks))
+        for layout, number in zip(layouts, ends, strict=True)
+    ]
+    kind = source.stage.graph.types[value]
+    return Send(value, *ends, CrossMeshReshard(placed[0], placed[1], kind, model.hardware))
+
+
+def number_devices(mesh: Mesh, rank: int) -> tuple[int, ...]:
+    """Return the numbers of a rank's devices: ranks follow each other, each in the order of the mesh."""
+    return tuple(range(rank * mesh.devices, (rank + 1) * mesh.devices))

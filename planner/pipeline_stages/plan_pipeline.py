@@ -1,0 +1,145 @@
+"""Plan a training step in pipeline stages: how many, where they are cut, in which schedule, and each stage's plan.
+
+The mesh is that of one stage, and the step has as many devices as all ranks together. Where the number of stages is
+open (`auto`), 1, 2, 4, ... are considered, and the one with the least device-seconds of a step is taken: steps of more
+stages are shorter, on more devices.
+
+The bound is that of all partitions, in the schedules considered, whatever the layouts of the stages are. It does not
+count sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.choose.cost import PICO, CostModel
+from planner.choose.hardware import Hardware
+from planner.errors import InvalidRequest
+from planner.ir.graph import Graph, check_sizes
+from planner.ir.mesh import Mesh
+from planner.pipeline import start_deadline
+from planner.pipeline_stages.cuts import Units, find_units
+from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan
+from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.schedules import PipelineSchedule
+from planner.pipeline_stages.search import StageSearch, StageSearchResult
+from planner.pipeline_stages.stage_costs import StageCosts
+from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter
+from planner.planning.infeasible import describe_infeasible
+from planner.planning.plan_types import Request
+from planner.rewrite.accumulate import accumulate_gradients
+
+
+def plan_pipeline(
+    graph: Graph,
+    mesh: Mesh,
+    hardware: Hardware,
+    *,
+    pipeline: PipelineRequest,
+    request: Request | None = None,
+    on_progress: OnPlanProgress | None = None,
+    deadline: Deadline | None = None,
+) -> PipelinePlan:
+    """Plan a training step in stages, each on a mesh of its own of the shape `mesh`.
+
+    Raises InvalidGraph for a graph without phases, and InvalidRequest for more stages than the graph has units, for
+    micro-batches that the schedule cannot order, and for another objective than time.
+    """
+    request = request or Request()
+    if request.objective != "time":
+        raise InvalidRequest("objective of a pipeline", got=request.objective, wanted="time")
+    if request.layout is not None:
+        raise InvalidRequest("layout of a pipeline", got=request.layout, wanted="none: stages choose their own")
+    if request.overlap:
+        raise InvalidRequest("overlap of a pipeline", got=request.overlap, wanted="0: stages are priced without it")
+    check_sizes(graph)
+    deadline, model = deadline or start_deadline(request), CostModel(mesh, replace(hardware, overlap=0.0))
+    units = find_units(graph)
+    microbatches = accumulate_gradients(graph, request.microbatches, request.global_batch).microbatches
+    request = replace(request, microbatches=microbatches, global_batch=None)
+    search = _PipelineSearch(units, model, request, pipeline, deadline, ProgressReporter(deadline, on_progress))
+    return search.run()
+
+
+@dataclass
+class _PipelineSearch:
+    units: Units
+    model: CostModel
+    request: Request
+    pipeline: PipelineRequest
+    deadline: Deadline
+    report: ProgressReporter
+
+    def __post_init__(self) -> None:
+        self.costs: dict[tuple[bool, int], StageCosts] = {}
+
+    def run(self) -> PipelinePlan:
+        found = list(self._search_all())
+        fitting = [each for each in found if each.stages]
+        if not fitting:
+            return self._leave_nothing(found)
+        best = min(fitting, key=lambda each: each.step_ps * each.schedule.ranks)
+        ranks = best.schedule.ranks
+        bound_s = min(each.bound_ps * each.schedule.ranks for each in found) / ranks * PICO
+        objective_s = best.step_ps * PICO
+        gap = max(0.0, 1 - bound_s / objective_s)
+        is_closed = gap <= self.request.gap
+        reason = "gap proven" if is_closed else "methods exhausted" if best.is_complete else "work or time limit"
+        certificate = PipelineCertificate(
+            "optimal" if is_closed else "feasible", objective_s, bound_s, gap, self.deadline.elapsed_s, reason
+        )
+        return PipelinePlan(self.units.graph, self.model, self.request, certificate, best.schedule, best.stages)
+
+    def _search_all(self) -> Iterator[StageSearchResult]:
+        """Yield the result of each number of stages and schedule, as long as one may be better than those before."""
+        least = float("inf")
+        for ranks in self._list_ranks():
+            schedules = self.pipeline.list_schedules(ranks, self.request.microbatches)
+            self._check_units(schedules[0])
+            for schedule in schedules:
+                self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
+                search = StageSearch(schedule, self._costs_of(schedule), self.request.gap)
+                if least < float("inf") and search.least_device_ps() >= least:
+                    yield search.leave()
+                    continue
+                found = search.run()
+                least = min(least, found.step_ps * ranks)
+                yield found
+
+    def _list_ranks(self) -> list[int]:
+        if self.pipeline.stages is not None:
+            return [self.pipeline.stages]
+        chunks, most = self.pipeline.virtual_stages, self.units.count
+        return [1 << power for power in range(most.bit_length()) if (1 << power) * chunks <= most]
+
+    def _check_units(self, schedule: PipelineSchedule) -> None:
+        if schedule.stages > self.units.count:
+            wanted = f"at most {self.units.count}: {self.units.describe_limit()}"
+            where = f"graph {self.units.graph.name!r}"
+            raise InvalidRequest("more stages than parts of the graph", where=where, got=schedule.stages, wanted=wanted)
+
+    def _costs_of(self, schedule: PipelineSchedule) -> StageCosts:
+        key = schedule.is_split, schedule.chunks
+        if key not in self.costs:
+            count = self.request.microbatches
+            self.costs[key] = StageCosts(self.units, self.model, self.request, count, *key, self.deadline)
+        return self.costs[key]
+
+    def _leave_nothing(self, found: list[StageSearchResult]) -> PipelinePlan:
+        """Return the answer where no pipeline fits, with the least memory limit known to be enough."""
+        limit = self.request.memory_limit_bytes or self.model.hardware.memory_bytes
+        is_proven = all(each.is_complete and each.schedule.chunks == 1 for each in found)
+        fits = [each.least_limit_bytes for each in found if each.least_limit_bytes is not None]
+        reason = describe_infeasible(limit, min(fits, default=None), limit) if is_proven else "work or time limit"
+        if is_proven and self.pipeline.schedule == "gpipe" and (other := self._try_1f1b()) is not None:
+            reason += f"; the schedule 1f1b fits, with a step of {other:.4g} s"
+        bound_s = min(each.bound_ps for each in found) * PICO if not is_proven else 0.0
+        status = "infeasible" if is_proven else "unknown"
+        certificate = PipelineCertificate(status, None, bound_s, None, self.deadline.elapsed_s, reason)
+        return PipelinePlan(self.units.graph, self.model, self.request, certificate, None, ())
+
+    def _try_1f1b(self) -> float | None:
+        """Return the step of the schedule that holds the fewest micro-batches, in seconds, or None where none fits."""
+        other = replace(self, pipeline=replace(self.pipeline, schedule="1f1b"))
+        return other.run().certificate.objective_s

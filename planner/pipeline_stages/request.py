@@ -1,0 +1,53 @@
+"""Which pipelines to consider for a training step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planner.errors import InvalidRequest
+from planner.pipeline_stages.schedules import SCHEDULE_NAMES, PipelineSchedule, ScheduleName
+
+AUTO = "auto"
+MAX_STAGES = 1024
+ScheduleChoice = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRequest:
+    """Which pipelines to consider.
+
+    stages          ranks of the pipeline; None: 1, 2, 4, ... as many as there are units
+    schedule        the order of passes; "auto": the fastest of all that the virtual stages allow
+    virtual_stages  stages of each rank
+    """
+
+    stages: int | None = 1
+    schedule: ScheduleChoice = "1f1b"
+    virtual_stages: int = 1
+
+    def __post_init__(self) -> None:
+        if self.stages is not None and not 1 <= self.stages <= MAX_STAGES:
+            raise InvalidRequest("pipeline stages", got=self.stages, wanted=f"1 to {MAX_STAGES}, or auto")
+        if self.schedule not in get_args(ScheduleChoice):
+            raise InvalidRequest("schedule", got=self.schedule, wanted=f"one of {', '.join(get_args(ScheduleChoice))}")
+        if not 1 <= self.virtual_stages <= MAX_STAGES:
+            raise InvalidRequest("virtual stages", got=self.virtual_stages, wanted=f"1 to {MAX_STAGES}")
+
+    @classmethod
+    def parse(cls, stages: str, schedule: ScheduleChoice, virtual_stages: int) -> PipelineRequest:
+        """Return the request for stages as they are written: a number, or `auto`."""
+        if stages != AUTO and not stages.isdecimal():
+            raise InvalidRequest("pipeline stages", got=stages, wanted=f"1 to {MAX_STAGES}, or auto")
+        return cls(None if stages == AUTO else int(stages[:9]), schedule, virtual_stages)
+
+    def list_schedules(self, ranks: int, microbatches: int) -> list[PipelineSchedule]:
+        """Return the schedules to consider with a number of ranks."""
+        if ranks == 1 and self.virtual_stages == 1:
+            return [PipelineSchedule("1f1b", 1, microbatches)]
+        if self.schedule != "auto":
+            return [PipelineSchedule(self.schedule, ranks, microbatches, self.virtual_stages)]
+        names: list[ScheduleName] = [
+            name for name in SCHEDULE_NAMES if (name == "interleaved") == (self.virtual_stages > 1)
+        ]
+        return [PipelineSchedule(name, ranks, microbatches, self.virtual_stages) for name in names]

@@ -1,0 +1,155 @@
+"""What an interval of units costs as a stage: its plan, and lower bounds of any plan of it.
+
+Each is a certified solve of the stage's graph (`planner.pipeline_stages.stage_graph`). Intervals of equal content are
+solved once. Of an interval that is not solved, a bound is the sum of the bounds of its units: its plan, restricted to a
+unit, is a plan of the unit that costs and holds no more.
+
+    step      S, passes of all micro-batches and one update, with the micro-batches in flight at a position
+    once      the same of one micro-batch alone
+    passes    P, all passes of one micro-batch, without update
+    through   forward and backward pass of one micro-batch without late ops
+    forward   forward pass of one micro-batch
+    long      the same as `step` with LONG times as many micro-batches, none in flight
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import pipeline
+from planner.choose.cost import CostModel
+from planner.ir.graph import Graph
+from planner.pipeline_stages.content import describe_content, rename_plan
+from planner.pipeline_stages.cuts import Units
+from planner.pipeline_stages.paths import PathPart
+from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
+from planner.planning.deadline import Deadline, TimeLimitReached
+from planner.planning.plan_types import Plan, Request
+from planner.rewrite.accumulate import MAX_MICROBATCHES
+
+Part = Literal["step", "once", "long"] | PathPart
+Held = tuple[int, int]
+ALONE: Held = (0, 0)
+LONG = 8
+PART_GAP = 1e-3
+"""The gap to which lower bounds of parts of a step are solved, where the request's is smaller."""
+
+
+@dataclass
+class StageCosts:
+    """Plans and bounds of intervals, solved when they are first asked for; times are in ps.
+
+    shares       how many chunks of a rank share the memory limit
+    certified    bounds by part, interval and, for `step`, micro-batches in flight
+    is_hopeless  whether a unit is known that fits no stage
+    """
+
+    units: Units
+    model: CostModel
+    request: Request
+    microbatches: int
+    is_split: bool
+    shares: int
+    deadline: Deadline
+    plans: dict[object, Plan] = field(default_factory=dict)
+    bounds: dict[object, float] = field(default_factory=dict)
+    certified: dict[tuple[Part, int, int, Held], float] = field(default_factory=dict)
+    solved_ops: int = 0
+    is_hopeless: bool = False
+
+    def __post_init__(self) -> None:
+        self.stages: dict[tuple[int, int], StageGraph] = {}
+        self.sums: dict[Part, NDArray[np.float64]] = {}
+
+    def stage(self, first: int, last: int) -> StageGraph:
+        if (first, last) not in self.stages:
+            self.stages[first, last] = extract_stage(self.units, first, last)
+        return self.stages[first, last]
+
+    def plan(self, first: int, last: int, held: Held) -> Plan:
+        """Return the plan of an interval with micro-batches in flight; one without a choice where none fits."""
+        step = self.stage(first, last).make_step(self.microbatches, held, is_split=self.is_split)
+        key = describe_content(step)
+        if key not in self.plans:
+            self.plans[key] = self._plan_step(step)
+        proven = self.plans[key].certificate
+        bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
+        if self.shares == 1:
+            self.certified["step", first, last, held] = bound
+        return rename_plan(self.plans[key], step)
+
+    def _plan_step(self, step: Graph) -> Plan:
+        self.solved_ops += len(step.ops)
+        limit = (self.request.memory_limit_bytes or self.model.hardware.memory_bytes) // self.shares
+        left = self.deadline.left_s
+        request = replace(
+            self.request,
+            microbatches=self.microbatches,
+            global_batch=None,
+            memory_limit_bytes=limit,
+            gap=self.request.gap / 4,
+            time_limit_s=None if left is None else max(left / 2, 0.1),
+        )
+        return pipeline.plan_step(step, self.model, request)
+
+    def certify(self, part: Part, first: int, last: int) -> None:
+        """Solve a part of an interval's step for a bound, which counts beside the sum of its units'."""
+        key = part, first, last, ALONE
+        if key not in self.certified:
+            self.certified[key] = self._bound(part, self.stage(first, last))
+
+    def _bound(self, part: Part, stage: StageGraph) -> float:
+        match part:
+            case "step":
+                graph = stage.make_step(self.microbatches, ALONE, is_split=self.is_split)
+            case "once":
+                graph = stage.make_step(1, ALONE, is_split=self.is_split)
+            case "long":
+                graph = stage.make_step(min(LONG * self.microbatches, MAX_MICROBATCHES), ALONE, is_split=self.is_split)
+            case "through" if self.is_split:
+                graph = stage.make_passes(lambda op, late: op.id not in late)
+            case "forward":
+                graph = stage.make_passes(lambda op, late: op.phase == "forward")
+            case _:
+                graph = stage.make_passes(lambda op, late: True)
+        key = describe_content(graph)
+        if key not in self.bounds:
+            self.bounds[key] = self._solve_bound(graph)
+        return self.bounds[key]
+
+    def _solve_bound(self, graph: Graph) -> float:
+        self.solved_ops += len(graph.ops)
+        left = self.deadline.left_s
+        request = replace(
+            self.request,
+            microbatches=1,
+            global_batch=None,
+            gap=max(self.request.gap / 4, PART_GAP),
+            time_limit_s=None if left is None else max(left / 4, 0.1),
+        )
+        try:
+            solution = pipeline.solve_choice(graph, self.model, request).solution
+        except TimeLimitReached:
+            return 0.0
+        return np.inf if solution.status == "infeasible" else float(solution.bound)
+
+    def matrix(self, part: Part, held: Held = ALONE) -> NDArray[np.float64]:
+        """Return lower bounds of all intervals `[first, last]`: of their units, and those certified."""
+        if part not in self.sums:
+            each = np.array([self._bound(part, self.stage(unit, unit + 1)) for unit in range(self.units.count)])
+            self.is_hopeless |= bool(np.isinf(each).any())
+            self.sums[part] = np.cumsum([0.0, *np.where(np.isinf(each), 0.0, each)])
+        bounds: NDArray[np.float64] = self.sums[part][None, :] - self.sums[part][:, None]
+        for (name, first, last, least), bound in self.certified.items():
+            if name == part and least[0] <= held[0] and least[1] <= held[1]:
+                bounds[first, last] = max(bounds[first, last], bound)
+        return bounds
+
+    def row(self, part: Part) -> NDArray[np.float64]:
+        """Return the sums of the bounds of the units before each cut."""
+        self.matrix(part)
+        return self.sums[part]

@@ -1,0 +1,68 @@
+"""`plan --pipeline` plans stages and prints their figures; `show` prints the schedule; bad input is one message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.frontends.zoo import import_zoo
+from tests.testing.command_line import shardplan
+from tests.testing.small_documents import written
+
+TINY = {"width": 16, "heads": 4, "feed_forward": 32, "vocabulary": 24, "batch": 4, "seq": 8, "layers": 1}
+
+# Options, and words of the message.
+WRONG = [
+    (["--pipeline", "9"], "more stages than parts"),
+    (["--pipeline", "none"], "pipeline stages"),
+    (["--pipeline", "2", "--virtual-stages", "2"], "interleaved"),
+    (["--pipeline", "2", "--schedule", "late"], "schedule"),
+    (["--schedule", "gpipe"], "no --pipeline"),
+    (["--pipeline", "2", "--proof", "proof.json"], "--proof"),
+]
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    document = import_zoo("llama-7b", train="sgd", dtype="f32", **TINY)  # type: ignore[arg-type]
+    return written(tmp_path_factory.mktemp("cli") / "step.json", document)
+
+
+def test_stages_are_planned_and_shown(step: Path) -> None:
+    path = step.with_name("plan.json")
+    options = ("--mesh", "2", "--pipeline", 2, "--microbatches", 4, "--gap", 0.2, "--validate")
+    done = shardplan("plan", step, *options, "-o", path, "--json")
+    assert done.code == 0, done.err
+    figures = done.json
+    assert len(figures["stages"]) == 2
+    assert {"layers", "step_s", "peak_memory_bytes"} <= figures["stages"][0].keys()
+    assert 0 < figures["bubble"] < 1
+    assert 0 < figures["mfu"] < 1
+    assert figures["bound_s"] <= figures["objective_s"]
+    assert figures["devices"] == 4
+    assert figures["verdict"] == "equal"
+    assert figures["peak_memory_bytes"] == max(stage["peak_memory_bytes"] for stage in figures["stages"])
+    shown = shardplan("show", path)
+    assert shown.code == 0, shown.err
+    assert "1f1b: bubble" in shown.out
+    assert "FFF" in shown.out
+    assert "stage 1" in shardplan("show", path, "--program").out
+    assert shardplan("show", path, "--json").json["schedule"]["name"] == "1f1b"
+    assert shardplan("validate", path, "--json").json["verdict"] == "equal"
+    assert "equal to the unsharded model on 4 devices" in shardplan("validate", path).out
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_what_cannot_be_is_refused_in_one_message(step: Path, options: list[str], message: str) -> None:
+    done = shardplan("plan", step, "--mesh", "2", "--microbatches", 4, *options)
+    assert done.code == 1
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_graph_without_phases_is_refused(step: Path) -> None:
+    forward = written(step.with_name("forward.json"), import_zoo("llama-7b", dtype="f32", **TINY))  # type: ignore[arg-type]
+    done = shardplan("plan", forward, "--mesh", "2", "--pipeline", 2, "--microbatches", 4)
+    assert done.code == 1
+    assert "without phases" in done.err
