@@ -7,18 +7,16 @@ backward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from planner.choose.cost import PICO, CostModel
-from planner.choose.hardware import Hardware, load_profile
+from planner.choose.hardware import Hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo.models import Model
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
-from planner.ir.sharding import shard_elements
 from planner.judge.analysis import Analysis
 from planner.judge.overlap import assign_streams
 from planner.judge.overlap_schedule import simulate_schedule
@@ -35,15 +33,13 @@ overlap in GPU-accelerated distributed deep learning, 2025 (arXiv:2507.03114), o
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """Figures of a device: seconds of ops, of collectives, of both as they overlap, of the update; peak bytes without
-    optimizer states; elements of parameters that it stores; instructions."""
+    optimizer states."""
 
     compute_s: float
     communication_s: float
     overlapped_s: float
     update_s: float
     peak_bytes: float
-    elements: float
-    instructions: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +75,13 @@ def price_micro_batch(model: Model, placed: Placement, device: Hardware) -> Micr
         layout.program, analysis.times_ps, assign_streams(layout.program, costs), ahead=AHEAD
     ).length_ps
     kept = [entry for entry in document["inputs"] if entry["kind"] == "parameter"]
-    shapes = {entry["id"]: tuple(entry["shape"]) for entry in kept}
     return MicroBatch(
         compute_s=analysis.compute_ps * PICO,
         communication_s=(analysis.step_ps - analysis.compute_ps) * PICO,
         overlapped_s=(analysis.step_ps - OVERLAP * (analysis.step_ps - length)) * PICO,
         update_s=_update_s(layout, _graph(optimizer(kept, "f32" if placed.reduced else dtype), mesh)),
         peak_bytes=analysis.peak_bytes,
-        elements=sum(shard_elements(layout.inputs[name], shape, mesh) for name, shape in shapes.items()),
-        instructions=len(layout.program.instructions),
     )
-
-
-@lru_cache(maxsize=4096)
-def price_layers(model: Model, placed: Placement, device: str) -> tuple[MicroBatch, MicroBatch]:
-    """Return the figures of a model of one layer, and those that each further layer adds."""
-    one, two = (price_micro_batch(replace(model, layers=n), placed, load_profile(device)) for n in (1, 2))
-    names = MicroBatch.__slots__
-    return one, MicroBatch(**{name: max(0.0, getattr(two, name) - getattr(one, name)) for name in names})
 
 
 def _graph(document: dict[str, Any], mesh: Mesh) -> Graph:
