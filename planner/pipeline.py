@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from planner.choose.cost import CostModel
@@ -10,11 +10,13 @@ from planner.choose.formulate import Choice
 from planner.choose.hardware import Hardware
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
-from planner.judge.standard_layouts import list_baselines
-from planner.planning.certify import leave_coarse, leave_joined, leave_nothing
+from planner.judge.analysis import Analysis
+from planner.judge.baseline_choice import write_baseline
+from planner.judge.standard_layouts import Baseline, list_baselines
+from planner.planning.certify import leave_coarse, leave_joined, leave_layout
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter, TimeLimitReached
 from planner.planning.objectives import ObjectiveResult
-from planner.planning.plan_search import PlanSearch, list_levels, start_deadline, write_program
+from planner.planning.plan_search import PlanSearch, is_pinned, list_levels, start_deadline, write_program
 from planner.planning.plan_types import Plan, Request
 from planner.planning.remedies import try_remedies
 from planner.planning.step_graph import build_step
@@ -88,8 +90,29 @@ def plan_step(
     except TimeLimitReached:
         wall_s = deadline.elapsed_s
         if best is None:
-            return leave_nothing(graph, model, request, wall_s=wall_s)
+            report.begin("pricing standard layouts")
+            layouts = _write_layouts(graph, model, baselines, deadline=deadline)
+            return leave_layout(graph, model, request, layouts=layouts, wall_s=wall_s)
         return leave_coarse(best, request, levels[0], wall_s=wall_s)
+
+
+def _write_layouts(
+    graph: Graph, model: CostModel, baselines: Sequence[Baseline], *, deadline: Deadline
+) -> dict[str, tuple[Choice, Analysis]]:
+    """Return the standard layouts with their figures, at least one and those that can be written before the deadline.
+
+    The layouts that store least per device come first, as they are likely to fit. A graph with pins has none: no
+    search has said which layouts meet the pins.
+    """
+    kinds = {entry.id: entry.type for entry in graph.inputs}
+    written: dict[str, tuple[Choice, Analysis]] = {}
+    by_storage = sorted(baselines, key=lambda each: sum(model.shard_bytes(kinds[i], s) for i, s in each.inputs.items()))
+    for each in () if is_pinned(graph) else by_storage:
+        if written and deadline.left_s == 0.0:
+            break
+        choice, program = write_baseline(graph, model, each)
+        written[each.name] = choice, Analysis(program, model)
+    return {each.name: written[each.name] for each in baselines if each.name in written}
 
 
 def solve_choice(

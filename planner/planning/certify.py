@@ -6,14 +6,17 @@ recomputation was not searched yet), or there was no time for a bound, the roofl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO, CostModel
+from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
+from planner.judge.analysis import Analysis
 from planner.judge.roofline_bounds import min_memory_bytes, min_step_s
 from planner.planning.objectives import ObjectiveResult
-from planner.planning.plan_types import Certificate, Plan, Request
+from planner.planning.plan_types import BaselineFigures, Certificate, Plan, Request
 
 GIB = 1 << 30
 TIME_LIMIT = "time limit"
@@ -64,13 +67,59 @@ def leave_coarse(best: Plan, request: Request, units: AxisUnits, *, wall_s: floa
     """Return the plan of a search in which mesh axes were joined to `units` as the answer where the time is up."""
     if best.choice is None:
         return leave_nothing(best.graph, best.model, request, wall_s=wall_s, coarse=best)
+    joined = ", ".join("+".join(best.model.mesh.axes[axis].name for axis in unit) for unit in units.units)
+    return _leave_plan(best, request, reason=f"{TIME_LIMIT}, before axes were split apart: {joined}", wall_s=wall_s)
+
+
+def leave_layout(
+    graph: Graph,
+    model: CostModel,
+    request: Request,
+    *,
+    layouts: Mapping[str, tuple[Choice, Analysis]],
+    wall_s: float,
+) -> Plan:
+    """Return the best of the standard layouts that fit as the answer where the time is up before any search.
+
+    Where none of them fits, no plan is known, and their figures say by how much.
+    """
+    nothing = leave_nothing(graph, model, request, wall_s=wall_s)
+    figures = tuple(describe_layout(name, analysis, nothing.limit_bytes) for name, (_, analysis) in layouts.items())
+    nothing = replace(nothing, baselines=figures)
+    objectives: dict[str, Callable[[BaselineFigures], float]] = {
+        "time": lambda each: each.step_s,
+        "bytes": lambda each: each.collective_bytes,
+        "memory": lambda each: each.peak_bytes,
+    }
+    least = objectives[request.objective]
+    best = min((each for each in figures if each.fits), key=least, default=None)
+    if best is None:
+        return nothing
+    choice, analysis = layouts[best.name]
+    known = replace(
+        nothing.certificate,
+        objective_s=best.step_s,
+        objective_bytes=None if request.objective == "time" else int(least(best)),
+        least_limit_bound_bytes=None,
+    )
+    plan = replace(nothing, certificate=known, choice=choice, analysis=analysis)
+    return _leave_plan(plan, request, reason=f"{TIME_LIMIT}, before the search: {best.name}", wall_s=wall_s)
+
+
+def describe_layout(name: str, analysis: Analysis, limit_bytes: int) -> BaselineFigures:
+    """Return the figures of a standard layout's program."""
+    peak = analysis.peak_bytes
+    return BaselineFigures(name, analysis.step_ps * PICO, analysis.collective_bytes, peak, peak <= limit_bytes)
+
+
+def _leave_plan(best: Plan, request: Request, *, reason: str, wall_s: float) -> Plan:
+    """Return a plan of less than the whole search as the answer where the time is up."""
     model, known = best.model, best.certificate
-    joined = ", ".join("+".join(model.mesh.axes[axis].name for axis in unit) for unit in units.units)
     certificate = replace(
         known,
         status="feasible",
         wall_s=wall_s,
-        reason=f"{TIME_LIMIT}, before axes were split apart: {joined}",
+        reason=reason,
         reproducible=False,
         memory_price_s_per_gib=0.0,
         folding=None,

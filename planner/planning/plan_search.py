@@ -29,7 +29,7 @@ from planner.judge.analysis import Analysis
 from planner.judge.baselines import encode_baseline
 from planner.judge.program_choice import encode_choice, recompute_everything, unshare_inputs
 from planner.judge.standard_layouts import Baseline
-from planner.planning.certify import certify, leave_recomputation
+from planner.planning.certify import certify, describe_layout, leave_recomputation
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.folded_solve import Starts
 from planner.planning.last_changes import improve_result
@@ -158,11 +158,16 @@ class PlanSearch:
         kept = self._make_solver(known, half, late={}, plain=plain).solve()
         known = [*known, *([] if kept.choice is None else [kept.choice])]
         try:
-            return self._make_solver(known, deadline, late=self.recomputable).solve()
+            recomputed = self._make_solver(known, deadline, late=self.recomputable).solve()
         except TimeLimitReached:
             if kept.choice is None:
                 raise
             return leave_recomputation(kept, self.graph, self.model)
+        limits = [each.solution.min_feasible_limit for each in (kept, recomputed)]
+        least = min((limit for limit in limits if limit is not None), default=None)
+        if recomputed.choice is None:
+            return replace(recomputed, solution=replace(recomputed.solution, min_feasible_limit=least))
+        return recomputed
 
     def _make_solver(
         self,
@@ -207,15 +212,19 @@ def start_deadline(request: Request) -> Deadline:
     return Deadline(None if request.deterministic else request.time_limit_s)
 
 
+def is_pinned(graph: Graph) -> bool:
+    """Return whether a graph asks for shardings of values or for options of ops."""
+    return bool(graph.annotations) or any(op.option is not None for op in graph.ops)
+
+
 def list_levels(graph: Graph, mesh: Mesh, request: Request) -> list[AxisUnits]:
     """Return the units of the searches, the last those of the mesh.
 
     Pins may name axes apart, and a deterministic request reads no clock: these are searched in one level.
     """
     whole = AxisUnits.of(mesh)
-    is_pinned = bool(graph.annotations) or any(op.option is not None for op in graph.ops)
     is_long = request.time_limit_s is not None or len(whole.units) > MAX_ORDERED_AXES
-    if len(whole.units) <= COARSE_UNITS or is_pinned or request.deterministic or not is_long:
+    if len(whole.units) <= COARSE_UNITS or is_pinned(graph) or request.deterministic or not is_long:
         return [whole]
     return [whole.join(mesh, COARSE_UNITS), whole]
 
@@ -253,9 +262,7 @@ def _price_layouts(
 
 
 def _price_baseline(question: Formulation, name: str, choice: Choice) -> BaselineFigures:
-    numbers = Analysis(write_program(question, choice), question.model)
-    fits = numbers.peak_bytes <= (question.problem.limit or 0)
-    return BaselineFigures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits)
+    return describe_layout(name, Analysis(write_program(question, choice), question.model), question.problem.limit or 0)
 
 
 def _encode_starts(known: Collection[Choice], question: Formulation) -> Starts:

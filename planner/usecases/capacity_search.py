@@ -20,6 +20,7 @@ from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_step_s
 from planner.judge.standard_layouts import check_layout
 from planner.notebook import HtmlTable, notebook_html
 from planner.planning.deadline import Deadline
+from planner.planning.plan_search import is_pinned
 from planner.rewrite.accumulate import accumulate_gradients
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases.capacity_question import (
@@ -114,12 +115,10 @@ class CapacitySearch:
         Pins name mesh axes: with them, bounds of other meshes do not hold.
         """
         one = self.question.candidates[number]
-        graph = self._graphs[one.graph]
-        layout = self.question.request.layout
-        is_pinned = layout is not None or bool(graph.annotations) or any(op.option is not None for op in graph.ops)
+        has_pins = self.question.request.layout is not None or is_pinned(self._graphs[one.graph])
         for other, outcome in self.outcomes.items():
             candidate = self.question.candidates[other]
-            is_comparable = not is_pinned and (candidate.graph, candidate.hardware) == (one.graph, one.hardware)
+            is_comparable = not has_pins and (candidate.graph, candidate.hardware) == (one.graph, one.hardware)
             if other == number or (is_comparable and refines(self._tier_counts[other], self._tier_counts[number])):
                 yield other, outcome
 

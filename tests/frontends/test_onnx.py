@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest, ShardplanError, UnsupportedOp
 from planner.frontends.onnx import build_graph_document, import_onnx
 from planner.frontends.uncovered_ops import UnknownOpWarning
+from planner.ir.mesh import Mesh
 from tests.testing.command_line import refused, shardplan
 from tests.testing.onnx_files import BOOL, FLOAT, INT64, helper, layer, model, node, numbers, onnx, without_field
 
@@ -83,7 +86,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, int], type[ShardplanError]
         foreign,
         {},
         UnsupportedOp,
-        ["FusedThing (of com.example", "first", "MaxPool (more than", "D"],
+        ["FusedThing (of com.example", "first"],
     ),
     "a shape that depends on data": (
         lambda: model([node("NonZero", "x", "places"), node("Cast", "places", "y", to=FLOAT)], {"x": [4]}, ["y"]),
@@ -195,6 +198,28 @@ def test_a_function_of_the_model_s_own_is_opened() -> None:
     proto.functions.append(own)
     proto.opset_import.append(helper.make_opsetid("own", 1))
     assert [entry["op"] for entry in build_graph_document(proto, "own")["nodes"]] == ["multiply", "relu"]
+
+
+# Variants of operators that have a row: nodes, shapes of inputs, what the warning names.
+VARIANTS: list[tuple[list[Any], dict[str, list[int]], str]] = [
+    ([node("Einsum", "x y", "z", equation="...j,kj->...k")], {"x": [2, 8], "y": [4, 8]}, r"Einsum .*dots.*, 1x at Z"),
+    (
+        [node("MaxPool", "x", "d e", kernel_shape=[2]), node("Cast", "e", "f", to=FLOAT), node("Add", "d f", "z")],
+        {"x": [1, 2, 8]},
+        r"MaxPool \(more than the first result\), 1x at D",
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "inputs", "named"), VARIANTS)
+def test_a_variant_that_no_row_takes_is_planned_replicated_with_a_warning(
+    nodes: list[Any], inputs: dict[str, list[int]], named: str
+) -> None:
+    with pytest.warns(UnknownOpWarning, match="planned replicated.*" + named):
+        document = build_graph_document(model(nodes, inputs, ["z"]), "variant")
+    load_graph(validate_document(GraphDocument, document, "variant"), Mesh.parse("2"))
+    assert document["nodes"][0]["op"] == f"onnx.{nodes[0].op_type}"
+    assert len(document["nodes"]) == len(nodes)
 
 
 def test_an_operator_without_a_row_is_planned_replicated_with_a_warning() -> None:

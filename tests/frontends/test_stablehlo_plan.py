@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding
+from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding, UnsupportedOp
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding
 from planner.planning.plan_types import Request
@@ -126,3 +126,34 @@ BAD_COMMANDS = [
 @pytest.mark.parametrize(("words", "message"), BAD_COMMANDS)
 def test_bad_imports_end_in_one_message(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     refused(shardplan("import", *words, "-o", tmp_path / "out.json"), message)
+
+
+NEEDS_DATA = [
+    lambda x: x[x > 0],
+    lambda x: x if x.sum() > 0 else -x,
+    lambda x: jnp.zeros(int(x.sum())),
+    lambda x: jnp.asarray(np.asarray(x)),
+]
+
+
+@pytest.mark.parametrize("function", NEEDS_DATA)
+def test_what_jax_cannot_trace_for_its_data_is_refused_with_what_to_write_instead(function: Any) -> None:
+    said = "a shape, number or branch that depends on data .*wanted jnp.where in place of a branch"
+    with pytest.raises(UnsupportedOp, match=said):
+        one_line.plan(function, jax.ShapeDtypeStruct((8, 8), jnp.float32), mesh="dp=2,tp=4")
+
+
+class JitWrapper:
+    """A function jitted by another library, which takes what is no array for a static argument."""
+
+    def __call__(self, x: Any) -> Any:
+        assert isinstance(x, jax.Array)
+        return x @ x
+
+    def lower(self, x: Any) -> Any:
+        return jax.jit(lambda: self(x)).lower()
+
+
+def test_a_function_that_another_library_jitted_is_traced_on_its_arguments() -> None:
+    planned = one_line.plan(JitWrapper(), jax.ShapeDtypeStruct((64, 64), jnp.float32), mesh="dp=2,tp=4")
+    assert len(jax.tree.leaves(planned.in_shardings)) == 1

@@ -222,9 +222,28 @@ def test_shapes_and_numbers_that_depend_on_data_are_refused(function: Callable[.
     assert re.search(r"the model itself \(\w+\.py:\d+\)", str(caught.value))
 
 
-def test_a_branch_on_data_is_refused_with_its_line() -> None:
-    with pytest.raises(InvalidGraph, match=r"torch.export cannot trace the model .*\(test_torch\.py:\d+\)"):
-        build_module_document(Calls(lambda x: x + 1 if x.sum() > 0 else x), (X,), {})
+def connectionist_loss(x: torch.Tensor) -> torch.Tensor:
+    labels, two = torch.ones(1, 2, dtype=torch.int64), torch.full((1,), 2)
+    return torch.nn.functional.ctc_loss(x[:, None].log_softmax(-1), labels, two, two)
+
+
+# What torch refuses while it traces, with what the message calls it.
+REFUSED_BY_TORCH: list[tuple[Callable[..., Any], str]] = [
+    (lambda x: x + 1 if x.sum() > 0 else x, "a branch"),
+    (lambda x: torch.nn.functional.gaussian_nll_loss(x, x, x.exp()), "a branch"),
+    (connectionist_loss, r"aten\._ctc_loss\.Tensor"),
+]
+
+
+@pytest.mark.parametrize("train", [None, "sgd"])
+@pytest.mark.parametrize(("function", "got"), REFUSED_BY_TORCH)
+def test_what_torch_cannot_trace_for_its_data_is_refused_with_its_line(
+    function: Callable[..., Any], got: str, train: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = rf"depends on data \(got {got} \(test_torch\.py:\d+\); wanted .*torch\.where in place of a branch"
+    with pytest.raises(UnsupportedOp, match=said):
+        build_module_document(Calls(lambda x: function(x).sum()), (X,), {}, train=train)
+    assert "def forward" not in capfd.readouterr().err
 
 
 def test_control_flow_is_refused_with_its_line() -> None:

@@ -11,7 +11,9 @@ import pytest
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO
 from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.plans import dump_plan
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.integrations.common import plan_document
@@ -40,8 +42,11 @@ class EndedDeadline(Deadline):
         return 1e6 if self.over else 0.0
 
 
-def cut_off(mesh: str, stage: str, nth: int, **request: Any) -> Plan:
-    """Plan until a stage begins for the nth time: then the time is up."""
+LAYOUTS = "pricing standard layouts"
+
+
+def cut_off(mesh: str, stage: str, nth: int, until: str = "", **request: Any) -> Plan:
+    """Plan until a stage begins for the nth time: then the time is up, `until` a stage that has time of its own."""
     seen: list[str] = []
     deadline = EndedDeadline(20.0)
 
@@ -50,6 +55,8 @@ def cut_off(mesh: str, stage: str, nth: int, **request: Any) -> Plan:
             seen.append(now.stage)
         if now.stage == stage and seen.count(stage) == nth:
             deadline.over.append(stage)
+        if now.stage == until:
+            deadline.over.clear()
 
     asked = Request(time_limit_s=20.0, **request)
     return plan(trained(mesh), Mesh.parse(mesh), CPU, request=asked, on_progress=on_progress, deadline=deadline)
@@ -103,13 +110,55 @@ def test_the_plan_without_recomputation_is_the_answer_where_no_time_is_left_for_
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_where_no_plan_is_found_in_time_the_answer_has_the_proven_bound(objective: ObjectiveName) -> None:
-    answer = cut_off("2x2x2", "pricing reshards", 1, objective=objective)
+def test_a_standard_layout_is_the_answer_where_there_is_no_time_for_a_search(objective: ObjectiveName) -> None:
+    answer = cut_off("2x2x2", "pricing reshards", 1, LAYOUTS, objective=objective)
+    proven, figures = answer.certificate, answer.baselines
+    assert (proven.status, proven.reproducible) == ("feasible", False)
+    by_objective = {"time": "step_s", "bytes": "collective_bytes", "memory": "peak_bytes"}[objective]
+    best = min((each for each in figures if each.fits), key=lambda each: float(getattr(each, by_objective)))
+    assert proven.reason == f"time limit, before the search: {best.name}"
+    assert len(figures) == 5
+    assert answer.analysis is not None
+    assert proven.objective_s == answer.analysis.step_ps * PICO == best.step_s
+    assert 0 <= proven.bound_s <= proven.objective_s
+    dump_plan(answer)
+    checked = validate_plan(answer).verdict
+    assert checked is not None
+    assert checked.verdict == "equal"
+
+
+def test_a_standard_layout_without_a_search_is_not_faster_than_in_one() -> None:
+    mesh = Mesh.parse("2x2x2")
+    searched = plan(trained("2x2x2"), mesh, CPU, request=Request(gap=0.5)).baselines
+    alone = cut_off("2x2x2", "pricing reshards", 1, LAYOUTS).baselines
+    assert [each.name for each in alone] == [each.name for each in searched]
+    for first, second in zip(alone, searched, strict=True):
+        assert second.step_s <= first.step_s * (1 + 1e-9) < 3 * second.step_s
+        if first.collective_bytes == 0:
+            assert first == second
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_no_standard_layout_fits_the_answer_has_what_is_proven_and_their_figures(
+    objective: ObjectiveName,
+) -> None:
+    answer = cut_off("2x2x2", "pricing reshards", 1, LAYOUTS, objective=objective, memory_limit_bytes=1)
     assert answer.choice is None
     assert (answer.certificate.status, answer.certificate.reason) == ("unknown", "time limit")
     assert answer.certificate.bound_s > 0
     assert (answer.certificate.least_limit_bound_bytes or 0) > 0
+    assert len(answer.baselines) == 5
+    assert not any(each.fits for each in answer.baselines)
     dump_plan(answer)
+
+
+def test_where_the_whole_time_is_up_one_layout_is_priced_and_pins_rule_all_out() -> None:
+    graph, mesh, asked = trained("2x2x2"), Mesh.parse("2x2x2"), Request(time_limit_s=1.0)
+    ended = EndedDeadline(1.0, over=["now"])
+    answer = plan(graph, mesh, CPU, request=asked, deadline=ended)
+    assert [each.name for each in answer.baselines] == ["FSDP"]
+    pinned = replace(graph, annotations=(Annotation(graph.inputs[0].id, Sharding(()), required=True),))
+    assert plan(pinned, mesh, CPU, request=asked, deadline=ended).certificate.status == "unknown"
 
 
 def test_pins_and_deterministic_requests_are_searched_in_one_level() -> None:
@@ -137,10 +186,20 @@ def test_recomputation_never_makes_a_plan_slower(share: float) -> None:
         assert recomputed.objective_s <= kept.objective_s
 
 
+def test_recomputation_never_needs_more_memory_than_is_sufficient_without() -> None:
+    document, mesh = import_zoo("gpt2", batch=4, seq=64, layers=1, width=64, heads=4, train="adam"), Mesh.parse("2x2")
+    graph = load_graph(validate_document(GraphDocument, document, "graph"), mesh)
+    kept, recomputed = (
+        plan(graph, mesh, CPU, request=Request(1000, recompute=mode)).certificate for mode in ("none", "auto")
+    )
+    assert (kept.status, recomputed.status) == ("infeasible", "infeasible")
+    assert (recomputed.least_limit_bytes or 1 << 60) <= (kept.least_limit_bytes or 0)
+
+
 def test_a_framework_is_told_that_the_time_was_up_and_not_that_nothing_fits() -> None:
     document = import_zoo("gpt2", batch=4, seq=8, layers=1)
     with pytest.raises(InvalidRequest, match=r"gpt2: no plan found \(got time limit; wanted a longer time limit\)"):
-        plan_document(document, "gpt2", Mesh.parse("2"), device="cpu", request=Request(time_limit_s=1e-6))
+        plan_document(document, "gpt2", Mesh.parse("2"), device="cpu", request=Request(1000, time_limit_s=1e-6))
 
 
 def test_a_plan_whose_run_does_not_end_in_time_has_no_verdict() -> None:

@@ -2,8 +2,8 @@
 
 Ids are the names of the model's values. Nodes and inputs that no output depends on are dropped, and so are reshapes
 that would keep dims from being split. Float weights are parameters; other weights and tables of numbers are constants;
-a weight with a single element becomes that number. An operator without a row is planned replicated, and a warning
-names it.
+a weight with a single element becomes that number. An operator without a row, or a variant that its row does not take,
+is planned replicated, and a warning names it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from planner.frontends.onnx.loader import STANDARD
 from planner.frontends.onnx.node_call import KnownArray, Number, OnnxNodeCall, OnnxOperand
 from planner.frontends.onnx.op_table import OPERATORS
 from planner.frontends.onnx.shape_inference import ShapeInference, require_fixed_shape
-from planner.frontends.uncovered_ops import NotCovered
+from planner.frontends.uncovered_ops import NotCovered, NotExpressible
 from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 
@@ -92,14 +92,24 @@ class OnnxTranslation:
             row = OPERATORS.get(node.op_type) if other is None else other.row
             if row is None:
                 self.values |= self._emit_replicated(call, node)
-            else:
+                return
+            start, values = len(self.builder.nodes), dict(self.values)
+            try:
                 results = row(call)
                 listed = [results] if isinstance(results, DocumentValue) else results
                 self.values |= zip(node.output, listed, strict=False)
+            except NotCovered as reason:
+                if other is not None or isinstance(reason, NotExpressible):
+                    raise
+                del self.builder.nodes[start:]
+                self.values = values
+                self.values |= self._emit_replicated(call, node, f" ({reason})")
 
-    def _emit_replicated(self, call: OnnxNodeCall, node: NodeProto) -> Iterator[tuple[str, DocumentValue]]:
+    def _emit_replicated(
+        self, call: OnnxNodeCall, node: NodeProto, reason: str = ""
+    ) -> Iterator[tuple[str, DocumentValue]]:
         """Emit a node under the operator's own name, for the results that are not left out."""
-        self.builder.uncovered.replicated[node.op_type].append(_name(node))
+        self.builder.uncovered.replicated[node.op_type + reason].append(_name(node))
         call.demand("a first result left out", bool(node.output[0]))
         operands = [operand.value() for operand in call.operands if operand is not None]
         results = self.builder.emit_all(f"onnx.{node.op_type}", operands, call.results, attrs={}, node=call.id)

@@ -72,6 +72,9 @@ def resolve_next_values(asked: Mapping[int, int], arguments: tuple[Any, ...], re
     returned = results if isinstance(results, tuple | list) else (results,)
     ours, theirs = ([*_list_children(tree, name)] for tree, name in ((arguments, "argument"), (returned, "result")))
     found = NextValues()
+    if not isinstance(asked, Mapping):
+        wanted = "a dict, {number of the argument: number of the result}"
+        raise InvalidRequest("next", got=asked, wanted=wanted)
     if len(set(asked.values())) < len(asked):
         raise InvalidRequest("next", got=dict(asked), wanted="another result for every argument")
     for argument, result in asked.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from planner.errors import InvalidRequest
+from planner.errors import InvalidRequest, UnsupportedOp
 from planner.frontends.stablehlo.next_values import (
     NextValues,
     describe_unpaired,
@@ -67,6 +67,17 @@ def _fill_tree(tree: Any, leaves: Mapping[int, Any], otherwise: Any) -> Any:
     return structure.unflatten([leaves.get(number, otherwise) for number in range(structure.num_leaves)])
 
 
+JITTED = type(jax.jit(abs))
+"""What jax.jit returns. Wrappers of other libraries (`equinox.filter_jit`) take shapes for static arguments."""
+DATA_DEPENDENT = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+"""What JAX raises where a function needs the value of an argument to be traced."""
+
+
 def load_function(function: str) -> TracedFunction:
     """Call `module:function`, which returns (f, *arguments), and trace f. Raises InvalidRequest."""
     module, _, name = function.partition(":")
@@ -89,10 +100,17 @@ def trace_function(function: Any, *arguments: Any, next: Mapping[int, int] | Non
     """
     name = getattr(function, "__name__", "function")
     try:
-        jitted = function if hasattr(function, "lower") else jax.jit(function)
+        jitted = function if isinstance(function, JITTED) else jax.jit(function)
         lowered = jitted.lower(*jax.tree.map(_drop_sharding, arguments))
         text, given = lowered.as_text(debug_info=True), lowered.args_info[0]
         kept = lowered._lowering.compile_args.get("kept_var_idx", range(len(jax.tree.leaves(given))))
+    except DATA_DEPENDENT as error:
+        raise UnsupportedOp(
+            "a shape, number or branch that depends on data",
+            where=name,
+            got=_format_error(error),
+            wanted="jnp.where in place of a branch and of x[mask]; numbers as static arguments of jax.jit",
+        ) from error
     except Exception as error:  # JAX and the function may raise anything
         raise InvalidRequest("JAX cannot trace the function", where=name, got=_format_error(error)) from error
     results = lowered.out_info

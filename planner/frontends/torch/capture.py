@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
+import sys
 import traceback
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from planner.errors import InvalidGraph, InvalidRequest
+from planner.errors import InvalidGraph, InvalidRequest, UnsupportedOp
 from planner.frontends.torch.aten_call import DTYPES
 from planner.frontends.torch.joint_graph import ModuleWithLoss
+from planner.frontends.torch.location import DATA_DEPENDENT_WANTED
 from planner.frontends.torch.published_config import build_config
 from planner.frontends.torch.traceable import traceable_modules
 
@@ -34,6 +39,9 @@ IMAGE_SIZE = 224
 
 IMAGE_CHANNELS = 3
 """Red, green and blue, for models whose configuration has no number of channels."""
+
+DATA_DEPENDENT = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+"""What torch raises where a shape, a number or a branch depends on data."""
 
 FLOATS = ("f32", "bf16", "f16", "f64")
 
@@ -73,25 +81,39 @@ def export_model(
 def trace_module(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, name: str
 ) -> ExportedProgram:
-    """Export a module. Raises InvalidGraph, with the line of the model's code, if it cannot be traced."""
+    """Export a module. Raises an error with the line of the model's code if it cannot be traced: UnsupportedOp where
+    something depends on data, else InvalidGraph.
+    """
+    said = io.StringIO()
     try:
-        with warnings.catch_warnings(), traceable_modules():
+        # torch prints the graph of a failed trace; what it prints otherwise is passed on.
+        with warnings.catch_warnings(), traceable_modules(), redirect_stderr(said):
             # Recurrent layers list their weights anew, which changes nothing.
             warnings.filterwarnings("ignore", "The tensor attributes? ", UserWarning)
-            return torch.export.export(module, args, dict(kwargs), strict=False)
+            exported = torch.export.export(module, args, dict(kwargs), strict=False)
+    except DATA_DEPENDENT as failure:
+        got = f"{getattr(failure, 'func', 'a branch')}{_format_place(failure)}"
+        what = "a shape or number that depends on data"
+        raise UnsupportedOp(what, where=name, got=got, wanted=DATA_DEPENDENT_WANTED) from failure
     except Exception as failure:  # the model's own code runs, and may raise anything
         wanted = "fixed sizes, no branches on data"
         raise InvalidGraph(
             "torch.export cannot trace the model", where=name, got=_format_failure(failure), wanted=wanted
         ) from failure
+    sys.stderr.write(said.getvalue())
+    return exported
 
 
 def _format_failure(failure: Exception) -> str:
-    """Return the first line of the message, and the innermost line of code outside torch and this file."""
-    first = f"{type(failure).__name__}: {str(failure).strip()}".splitlines()[0]
+    """Return the first line of the message, and the place of the failure."""
+    return f"{type(failure).__name__}: {str(failure).strip()}".splitlines()[0] + _format_place(failure)
+
+
+def _format_place(failure: Exception) -> str:
+    """Return the innermost line of code outside torch and this file, in parentheses; nothing where there is none."""
     frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if not _is_torch(frame.filename)]
     inner = [frame for frame in frames if frame.filename != __file__]
-    return f"{first} ({Path(inner[-1].filename).name}:{inner[-1].lineno})" if inner else first
+    return f" ({Path(inner[-1].filename).name}:{inner[-1].lineno})" if inner else ""
 
 
 def _is_torch(filename: str) -> bool:

@@ -27,7 +27,7 @@ def source_line_of(node: Node) -> str:
 
 DATA_DEPENDENT_WANTED = (
     "shapes and numbers known before the run: torch.where or a product with the mask in place of x[mask], topk in "
-    "place of nonzero and unique, tensors in place of .item()"
+    "place of nonzero and unique, tensors in place of .item(), torch.where in place of a branch"
 )
 
 
