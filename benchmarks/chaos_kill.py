@@ -34,7 +34,7 @@ import httpx2
 from benchmarks.chaos_service import WAIT_S, ChaosService
 from benchmarks.record import write
 from tests.testing.postgres_cluster import running_cluster
-from tests.testing.service import ask, chain, ended, gone, named
+from tests.testing.service import ask, chain, ended, gone, named, writers_stopped
 
 LENGTH = 400
 VICTIMS = {
@@ -97,7 +97,7 @@ def struck_at(house: ChaosService, stage: str, victim: str, name: str, seen: set
         if near is None:
             return None
         if near or (stage == "store" and house.is_taken(name)):
-            with house.store.begin() as connection:
+            with writers_stopped(house.store) as connection:
                 struck = _struck_in_turn(house, stage, victim, lambda: house.comes_to(stage, name, seen, connection))
             if struck is not None:
                 return struck

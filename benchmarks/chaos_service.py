@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from api.jobs.database import Database
 from api.webhooks.store import WebhookStore
-from tests.testing.service import Server, borne, children_of, descendants, start, work
+from tests.testing.service import Server, borne, children_of, descendants, start, work, writers_stopped
 
 BEGUN_S = 0.05
 """CPU seconds after which a child counts as started."""
@@ -91,7 +91,7 @@ class ChaosService:
     def line_stands(self) -> Iterator[None]:
         """Keep the worker from claiming plans within the context, by stopping it at a moment when it does not write."""
         assert self.worker is not None
-        with self.store.begin():
+        with writers_stopped(self.store):
             self.worker.send_signal(SIGSTOP)
         try:
             yield

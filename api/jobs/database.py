@@ -1,11 +1,12 @@
 """The database: an SQLite file, or PostgreSQL where several hosts share it.
 
-Every acknowledged write is committed and on disk (SQLite: WAL, synchronous FULL). Writers are serialized and readers
-never wait for them: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock held for the transaction. So row numbers
-rise in commit order, and what a writer has read stays true until it commits.
+Every acknowledged write is committed and on disk (SQLite: WAL, synchronous FULL), and readers never wait for writers.
+SQLite has one writer at a time (BEGIN IMMEDIATE). It makes waiting writers poll with growing pauses, so threads of one
+process wait for a lock instead. PostgreSQL has many: a writer first locks the rows that it decides about, so that what
+it has read of them stays true until it commits (SELECT ... FOR UPDATE, which SQLite needs not and SQLAlchemy leaves out
+there). Who comes too late is ended by an error that `is_conflict` tells, and writes again.
 
-SQLite makes waiting writers poll with growing pauses, so threads of one process wait for a lock instead. Statements
-that every request runs are built once at import, because building one takes longer than running it.
+Statements that every request runs are built once at import, because building one takes longer than running it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -39,8 +40,9 @@ IDLE_TRANSACTION_MS = 60_000
 class Database:
     """One database.
 
-    `begin` gives a connection within a write transaction; `connect` gives one whose statements each see the latest
-    committed state. Raises InvalidRequest where the database cannot be used.
+    `begin` gives a connection within a write transaction, and `begin_alone` within one that runs beside no other of its
+    kind; `connect` gives one whose statements each see the latest committed state. Raises InvalidRequest where the
+    database cannot be used.
     """
 
     def __init__(self, url: str) -> None:
@@ -49,7 +51,7 @@ class Database:
         self.engine = _create_sqlite(address) if address.get_backend_name() == "sqlite" else _create_postgresql(address)
         event.listen(self.engine, "checkin", self._invalidate_returned)
         try:
-            with self.begin() as connection:
+            with self.begin_alone() as connection:
                 migrate(connection)
         except DatabaseError as error:
             self.close()
@@ -69,11 +71,26 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
+        with self._turn(), self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def begin_alone(self) -> Iterator[Connection]:
+        with self.begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK_ID})"))
+            yield connection
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until no other thread of this process writes to an SQLite database."""
+        if not self.is_sqlite:
+            yield
+            return
         if not self._write_lock.acquire(timeout=LOCK_TIMEOUT_MS / 1000):
             raise OperationalError("BEGIN", None, TimeoutError(f"write lock not acquired within {LOCK_TIMEOUT_MS} ms"))
         try:
-            with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
-                yield connection
+            yield
         finally:
             self._write_lock.release()
 
@@ -115,7 +132,7 @@ def _create_sqlite(address: URL) -> Engine:
     settings = {"timeout": LOCK_TIMEOUT_MS / 1000, "isolation_level": None, "check_same_thread": False}
     engine = create_engine(address, connect_args=settings, pool_size=16, max_overflow=48, hide_parameters=True)
     event.listen(engine, "connect", _set_pragmas)
-    event.listen(engine, "begin", lambda connection: _begin_write(connection, "BEGIN IMMEDIATE"))
+    event.listen(engine, "begin", _begin_immediately)
     return engine
 
 
@@ -129,13 +146,7 @@ def _create_postgresql(address: URL) -> Engine:
     settings = {"connect_timeout": max(2, LOCK_TIMEOUT_MS // 1000), "options": options}
     driver = address.set(drivername="postgresql+psycopg")
     pool = {"pool_size": 8, "max_overflow": 16, "pool_pre_ping": True}
-    engine = create_engine(driver, connect_args=settings, hide_parameters=True, **pool)
-    event.listen(
-        engine,
-        "begin",
-        lambda connection: _begin_write(connection, f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK_ID})"),
-    )
-    return engine
+    return create_engine(driver, connect_args=settings, hide_parameters=True, **pool)
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
@@ -143,9 +154,16 @@ def _set_pragmas(connection: Any, _record: object) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin_write(connection: Connection, statement: str) -> None:
+def _begin_immediately(connection: Connection) -> None:
     if connection.get_execution_options().get("writes"):
-        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether PostgreSQL ended a transaction because of another at the same time: by a deadlock, or because both
+    inserted the same row.
+    """
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in ("40P01", "23505")
 
 
 def _format_error(error: DatabaseError) -> str:

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from api.jobs.database import UNAVAILABLE, Database
+from api.jobs.database import UNAVAILABLE, Database, is_conflict
 
 Result = TypeVar("Result")
+MAX_RETRIES = 5
+"""How often a write in conflict with others is done again; alone, it conflicts only by another's group."""
 
 
 class WriteRejected(Exception):
@@ -69,8 +71,10 @@ class GroupCommit:
             if self._waiting:
                 self._waiting[0].ready.set()
 
-    def _commit(self, writes: list[_PendingWrite]) -> None:
-        """Commit all writes in one transaction; where one of them breaks it, each in a transaction of its own."""
+    def _commit(self, writes: list[_PendingWrite], retries: int = MAX_RETRIES) -> None:
+        """Commit all writes in one transaction; where one of them breaks it, or it is in conflict with another
+        process's, each in a transaction of its own.
+        """
         try:
             with self.store.begin() as connection:
                 for write in writes:
@@ -79,11 +83,17 @@ class GroupCommit:
                     except WriteRejected as rejection:
                         write.error = rejection
         except Exception as error:  # noqa: BLE001 - raised again in the thread that called write()
+            if is_conflict(error) and retries:
+                self._commit_singly(writes, retries - 1)
+                return
             # A database that is locked or gone would make every single write wait again.
             if len(writes) == 1 or isinstance(error, UNAVAILABLE):
                 for write in writes:
                     write.error = error
                 return
-            for write in writes:
-                write.error = None
-                self._commit([write])
+            self._commit_singly(writes, retries)
+
+    def _commit_singly(self, writes: list[_PendingWrite], retries: int) -> None:
+        for write in writes:
+            write.error = None
+            self._commit([write], retries)

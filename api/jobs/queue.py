@@ -27,7 +27,7 @@ from sqlalchemy import (
 from api.jobs.database import Database
 from api.jobs.group_commit import GroupCommit, WriteRejected
 from api.jobs.idempotency import find_first_plan, remember_first_plan
-from api.jobs.next_plan import NEXT_NUMBER
+from api.jobs.next_plan import ANY_WAITS, LOCK_IN_TURN, LOCK_LOST
 from api.jobs.queue_quota import QueueQuota
 from api.jobs.tables import IS_CURRENT_RESULT, JobKind, events, outcomes, plans, workers
 from api.settings import DAY_S
@@ -148,11 +148,15 @@ class JobQueue:
         """Lease the next plan or sweep (`api.jobs.next_plan`); None where none waits."""
         # Idle workers poll: while no plan waits, a read alone answers, and no worker takes the write lock.
         with self.store.connect() as connection:
-            if connection.execute(NEXT_NUMBER, {"kind": kind, **self._read_clock(connection)}).scalar() is None:
+            if not connection.execute(ANY_WAITS, {"kind": kind, **self._read_clock(connection)}).scalar():
                 return None
         with self.store.begin() as connection:
             clock = self._read_clock(connection)
-            now, row = clock["now"], connection.execute(_NEXT_PLAN, {"kind": kind, **clock}).first()
+            now, parameters = clock["now"], {"kind": kind, **clock}
+            row = (
+                connection.execute(LOCK_LOST, parameters).first()
+                or connection.execute(LOCK_IN_TURN, parameters).first()
+            )
             if row is None:
                 return None
             waited_s = now - row.created_at
@@ -250,10 +254,11 @@ def _is_held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
 
 
 def _complete(connection: Connection, now: float, number: int, *, generation: int, outcome: JobResult) -> bool:
-    """Insert a result where there is none; writers are serialized, so no other result can come in between.
+    """Insert a result where there is none; the plan is locked, so no other result can come in between.
 
     What was requested for a sweep alone, and has not ended, is cancelled with it.
     """
+    connection.execute(_LOCK_PLAN, {"number": number})
     existing = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.generation == generation)
     if connection.execute(existing).first() is not None:
         return False
@@ -276,13 +281,18 @@ def _append_event(connection: Connection, number: int, kind: str, *, data: dict[
     connection.execute(_INSERT_EVENT, {"number": number, "kind": kind, "data": json.dumps(data)})
 
 
-_NEXT_PLAN = select(plans).where(plans.c.number == NEXT_NUMBER.scalar_subquery())
 _LAST_GENERATION = (
     select(plans.c.number, plans.c.generation, plans.c.sweep, outcomes.c.status)
     .select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
     .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
+    .with_for_update(of=plans)
 )
-_LED_SWEEP = select(plans.c.number).where(plans.c.number == bindparam("sweep"), plans.c.state == "running")
+_LOCK_PLAN = select(plans.c.number).where(plans.c.number == bindparam("number")).with_for_update()
+_LED_SWEEP = (
+    select(plans.c.number)
+    .where(plans.c.number == bindparam("sweep"), plans.c.state == "running")
+    .with_for_update(read=True)
+)
 _UNFINISHED_OF_SWEEP = select(plans.c.number, plans.c.generation).where(
     plans.c.sweep == bindparam("sweep"), plans.c.state.in_(("queued", "running"))
 )

@@ -32,6 +32,7 @@ def _purge_batch(store: Database, older_than_s: float) -> int:
             .join(outcomes, IS_CURRENT_RESULT)
             .where(ended)
             .limit(BATCH_PLANS)
+            .with_for_update(of=plans, skip_locked=True)
         )
         rows = connection.execute(query).all()
         numbers = [row.number for row in rows]

@@ -69,7 +69,7 @@ class WebhookStore:
         """
         WebhookUrl.parse(url)
         values = {"id": secrets.token_hex(8), "url": url, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
-        with self.store.begin() as connection:
+        with self.store.begin_alone() as connection:
             owned = select(func.count()).select_from(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.key == key)
             if connection.execute(owned).scalar_one() >= max_webhooks:
                 raise TooManyWebhooks
@@ -105,7 +105,8 @@ class WebhookStore:
                 return None
         with self.store.begin() as connection:
             now = self.store.now(connection)
-            row = connection.execute(query.where(columns.due_at <= now).order_by(columns.due_at).limit(1)).first()
+            due = query.where(columns.due_at <= now).order_by(columns.due_at).limit(1)
+            row = connection.execute(due.with_for_update(of=deliveries, skip_locked=True)).first()
             if row is None:
                 return None
             claimed = {"due_at": now + DELIVERY_LEASE_S, "attempts": row.attempts + 1}

@@ -17,8 +17,10 @@ from typing import Any
 
 import httpx2
 from fastapi.testclient import TestClient
+from sqlalchemy import Connection, text
 
 from api.http.app import create_app
+from api.jobs.database import Database
 from api.jobs.worker_process import WorkerProcesses
 from api.service import Service
 from api.settings import Limits, Settings
@@ -42,6 +44,15 @@ def serving(
     settings = Settings(database, keys_required=keys_required, limits=limits or Limits())
     with TestClient(create_app(Service(settings, children)), LOCAL) as client:
         yield client
+
+
+@contextmanager
+def writers_stopped(store: Database) -> Iterator[Connection]:
+    """Keep everybody from writing plans within the context; they may be read."""
+    with store.begin() as connection:
+        if not store.is_sqlite:
+            connection.execute(text("LOCK TABLE plans IN EXCLUSIVE MODE"))
+        yield connection
 
 
 def ask(client: httpx2.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=4", **more: Any) -> httpx2.Response:

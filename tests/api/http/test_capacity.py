@@ -125,7 +125,7 @@ def test_a_question_whose_time_is_up_is_incomplete_and_goes_on_when_it_is_asked_
     hurried = question("hurried", time_limit_s=1e-9)
     assert not answered(client, hurried)["complete"]
     again = client.post("/v1/capacity", json=hurried)
-    assert (again.status_code, again.json()["status"]) == (202, "queued")
+    assert again.status_code == 202  # a search has begun: it is queued, or perhaps led already
     found(client, again.json()["links"]["self"])
 
 

@@ -28,7 +28,19 @@ from planner.ir.mesh import Mesh
 from tests.testing.command_line import shardplan
 from tests.testing.micro_steps import two_layers
 from tests.testing.postgres_cluster import Databases
-from tests.testing.service import MISBEHAVING, ask, borne, chain, children_of, ended, gone, named, planned, serving
+from tests.testing.service import (
+    MISBEHAVING,
+    ask,
+    borne,
+    chain,
+    children_of,
+    ended,
+    gone,
+    named,
+    planned,
+    serving,
+    writers_stopped,
+)
 from tests.testing.small_documents import GRAPH, MESH, pin, pins, typed, written
 
 pytestmark = pytest.mark.service
@@ -262,7 +274,7 @@ def test_a_locked_database_does_not_stop_a_solve(database: str, monkeypatch: pyt
         plan = ask(client, chain("long", 200)).json()["id"]
         while client.get(f"/v1/plans/{plan}").json()["status"] == "queued":
             time.sleep(0.02)
-        with other.begin():
+        with writers_stopped(other):
             time.sleep(3)  # longer than the solve: its outcome waits too
             assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
         assert ended(client, plan)["status"] == "optimal"

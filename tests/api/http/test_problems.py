@@ -22,7 +22,7 @@ from api.jobs.worker_process import TaskEnd, TaskResult
 from api.settings import Limits
 from planner.errors import InvalidMesh
 from tests.testing.postgres_cluster import Databases
-from tests.testing.service import MISBEHAVING, ask, named, serving
+from tests.testing.service import MISBEHAVING, ask, named, serving, writers_stopped
 from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
 
 pytestmark = pytest.mark.service
@@ -230,7 +230,7 @@ def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypa
     monkeypatch.setattr("api.jobs.database.LOCK_TIMEOUT_MS", 100)
     other = Database(database)
     with serving(database, children=MISBEHAVING) as client:
-        with other.begin():
+        with writers_stopped(other):
             answer = ask(client, named("hang"))
             assert problem(answer, 503)["title"] == "Database unavailable"
             assert answer.headers["retry-after"]

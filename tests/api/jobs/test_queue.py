@@ -10,14 +10,15 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
 from api.jobs.database import Database
 from api.jobs.idempotency import IdempotencyConflict
 from api.jobs.plan_repository import PlanRecord, PlanRepository
 from api.jobs.queue import MAX_ATTEMPTS, MAX_CHILD_DEATHS, JobQueue, JobResult, Lease, PlanJob
 from api.jobs.queue_quota import QueueFull
-from api.jobs.tables import plans
+from api.jobs.tables import events, plans
+from tests.testing.postgres_cluster import Cluster
 
 HELD, LOST = 60.0, -1.0
 """Leases that hold for the whole test, and that have ended when they are given."""
@@ -87,6 +88,59 @@ def test_many_workers_never_hold_one_plan(database: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = [plan for claimed_plans in pool.map(work, range(8)) for plan in claimed_plans]
     assert sorted(found) == [question(number).id for number in range(12)]
+
+
+def test_a_writer_on_one_host_does_not_keep_others_from_writing(cluster: Cluster) -> None:
+    database = cluster.database()
+    (first, _), (other, _) = queue(database), queue(database)
+    for number in range(2):
+        first.submit("a", question(number), 20)
+    with first.store.begin() as connection:
+        held = select(plans.c.id).order_by(plans.c.number).limit(1).with_for_update()
+        assert connection.execute(held).scalar_one() == question(0).id
+        # Within the other's transaction: the plan that it holds is passed over, all else is written.
+        assert claimed(other).id == question(1).id
+        other.submit("a", question(2), 20)
+        assert claimed(other).id == question(2).id
+    assert claimed(other).id == question(0).id
+
+
+def test_hosts_that_queue_the_same_plans_at_once_queue_each_once(database: str) -> None:
+    hosts = [queue(database)[0] for _ in range(4)]
+    together = threading.Barrier(16)
+
+    def submit(number: int) -> list[str]:
+        together.wait()
+        order = range(10) if number % 2 else reversed(range(10))
+        jobs = hosts[number % 4]
+        return [jobs.submit("a", question(each), 100, key=f"key {each}", body="same") for each in order]
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(submit, range(16)))
+    assert {tuple(sorted(each)) for each in found} == {tuple(question(number).id for number in range(10))}
+    with hosts[0].store.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(plans)).scalar_one() == 10
+        assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 10
+
+
+def test_a_plan_that_ends_in_two_ways_at_once_ends_in_one(database: str) -> None:
+    (first, records), (other, _) = queue(database), queue(database)
+    for number in range(10):
+        first.submit("a", question(number), 20)
+        lease, together = claimed(first), threading.Barrier(2)
+        ways: list[Callable[[], bool]] = [
+            lambda lease=lease: first.complete(lease, DONE),  # type: ignore[misc]
+            lambda plan=lease.id: other.cancel("a", plan),  # type: ignore[misc]
+        ]
+
+        def run(way: Callable[[], bool], together: threading.Barrier = together) -> bool:
+            together.wait()
+            return way()
+
+        with ThreadPoolExecutor(2) as pool:
+            ended = list(pool.map(run, ways))
+        assert sorted(ended) == [False, True]
+        assert record(records, number).status == ("optimal" if ended[0] else "cancelled")
 
 
 def test_a_plan_whose_lease_expired_is_claimed_again_and_ends_once(database: str) -> None:
