@@ -59,6 +59,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
     "tenants": ("api",),
+    "torch_programs": (*PLANNING, "planner/run", "planner/frontends/torch", "planner/export", "planner/integrations"),
     "training_parity": (*RUNNING, *ZOO, "planner/export"),
     "vision_model_coverage": ("planner/frontends",),
     "zoo": (*PLANNING, *ZOO),

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NEEDS = {
     "tutorials/torch.md": pytest.mark.frameworks("torch", "transformers"),
+    "tutorials/torch-training.md": pytest.mark.frameworks("torch"),
     "tutorials/jax.md": pytest.mark.frameworks("jax"),
     "tutorials/onnx.md": pytest.mark.frameworks("onnx"),
     "tutorials/service.md": pytest.mark.service,
@@ -98,9 +99,16 @@ def _run_commands(block: str, children: list[subprocess.Popen[bytes]]) -> str:
             expected = INFEASIBLE if "\ninfeasible: " in answer.out else 0
             assert answer.code == expected, (line, answer.err)
             printed += answer.out
+        elif program == "torchrun":
+            command = [sys.executable, "-m", "torch.distributed.run", *words]
+            printed += subprocess.run(command, env=_environment(), check=True, capture_output=True, text=True).stdout
         elif program:
             printed += subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
     return printed
+
+
+def test_the_tutorial_of_training_shows_the_file_that_it_runs() -> None:
+    assert (ROOT / "examples" / "train_torch.py").read_text() in (DOCS / "tutorials" / "torch-training.md").read_text()
 
 
 def _environment() -> dict[str, str]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import planner.torch
 from planner import Request
 from planner.errors import InvalidMesh
+from planner.export.torch_program.steps import write_step
+from planner.ir.program import OpCall
 from tests.testing.torch_steps import Trained, Training, train_over_gloo
 
 pytestmark = pytest.mark.frameworks("torch")
@@ -53,6 +58,47 @@ def test_standard_layouts_and_recomputation_train_as_the_unsharded_module(tmp_pa
     tight = Training("gpt2", MESH, Request(526_136, recompute="auto", gap=0.05, time_limit_s=60), "adamw")
     *_, recomputed = _train(tmp_path, [zero, fsdp, tight])
     assert recomputed.recomputed > 0
+
+
+@pytest.mark.slow
+def test_torch_compile_makes_one_graph_that_trains_the_same(tmp_path: Path) -> None:
+    """With batch normalisation's buffers, and exchanges of uneven blocks."""
+    request = Request(layout="fsdp", deterministic=True, gap=0.05)
+    _train(tmp_path, [Training("resnet", MESH, request, is_compiled=True)])
+
+
+class Stack(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(512, 512, bias=False) for _ in range(6)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+def test_forward_ends_with_a_loss_that_is_moved_late_and_plain_sgd_has_gradients() -> None:
+    """The fake process group moves nothing; a name that forward lacks would be an error."""
+    request = Request(layout="fsdp", gap=0.05, deterministic=True)
+    planned = planner.torch.plan(Stack(), (torch.zeros(64, 512),), "dp=4", train="sgd", master="none", request=request)
+    assert planned.plan.analysis is not None
+    program = planned.plan.analysis.program
+    parameters = [entry.id for entry in program.graph.inputs if entry.kind == "parameter"]
+    step = write_step(program, program.graph.outputs[:1], parameters)
+    assert step.gradients.keys() == set(parameters)
+    phases = [done.op.phase if isinstance(done, OpCall) else "" for done in program.instructions]
+    made = [done.results for done in program.instructions]
+    assert phases.index("backward") < made.index((program.outputs[0],)), "the loss is moved late"
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        module: dict[str, Any] = {}
+        exec(compile(step.text, "<plan>", "exec"), module)
+        local = [
+            torch.zeros(tuple(stop - start for start, stop in held[0][2])) for held in module["ARGUMENTS"].values()
+        ]
+        loss, *_ = map(module["waited"], module["forward"](*local))
+    finally:
+        dist.destroy_process_group()
+    assert loss.shape == ()
 
 
 def test_processes_other_than_the_devices_are_refused() -> None:

@@ -40,12 +40,13 @@ OPTIMIZERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Training:
-    """A model of `torch_models`, a mesh, a request, and one of the optimizers."""
+    """A model of `torch_models`, a mesh, a request, an optimizer, and whether torch.compile makes one graph."""
 
     model: str
     mesh: str
     request: Request
     optimizer: str = "sgd"
+    is_compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,16 @@ def train(asked: Training, folder: Path) -> Trained:
     module, _ = seeded(asked.model, 1 + dist.get_rank())  # the first rank's values count
     planned = planner.torch.parallelize(module, inputs, asked.mesh, train="adamw", request=asked.request)
     optimizer = make(planned.parameters())
-    losses = _step(planned, optimizer, inputs, SAVED)
+    # aot_eager traces forward and backward as inductor does, without a compiler of C++.
+    called = torch.compile(planned, fullgraph=True, backend="aot_eager") if asked.is_compiled else planned
+    losses = _step(called, optimizer, inputs, SAVED)
     model_state, state = get_state_dict(planned, optimizer)
     dcp.save({"model": model_state, "optimizer": state}, checkpoint_id=folder)
-    losses += _step(planned, optimizer, inputs, STEPS - SAVED)
+    losses += _step(called, optimizer, inputs, STEPS - SAVED)
     trained, wanted = planned.state_dict(), whole.state_dict()
     assert trained.keys() == wanted.keys()
     worst = max(float((trained[name].full_tensor() - wanted[name]).abs().max()) for name in wanted)
-    again = _resume(planned, make, inputs, folder)
+    again = _resume(planned, called, make, inputs=inputs, folder=folder)
     held = sum(each.to_local().numel() for each in trained.values())
     return Trained(
         losses,
@@ -115,7 +118,7 @@ def train(asked: Training, folder: Path) -> Trained:
     )
 
 
-def _resume(planned: Any, make: Any, inputs: Any, folder: Path) -> list[float]:
+def _resume(planned: Any, called: Any, make: Any, *, inputs: Any, folder: Path) -> list[float]:
     """Return the losses after the checkpoint, read into the module with other values and a new optimizer."""
     with torch.no_grad():
         for each in (*planned.parameters(), *planned.buffers()):
@@ -125,7 +128,7 @@ def _resume(planned: Any, make: Any, inputs: Any, folder: Path) -> list[float]:
     model_state, state = get_state_dict(planned, optimizer)
     dcp.load({"model": model_state, "optimizer": state}, checkpoint_id=folder)
     set_state_dict(planned, optimizer, model_state_dict=model_state, optim_state_dict=state)
-    return _step(planned, optimizer, inputs, STEPS - SAVED)
+    return _step(called, optimizer, inputs, STEPS - SAVED)
 
 
 def _step(module: Any, optimizer: Any, inputs: Any, count: int) -> list[float]:
@@ -147,8 +150,8 @@ def _run_rank(rank: int, ranks: int, folder: str) -> None:
     for number, asked in enumerate(pickle.loads(Path(folder, "trainings.pickle").read_bytes())):
         try:
             found.append(asdict(train(asked, Path(folder, f"checkpoint.{number}"))))
-        except ValueError as error:
-            found.append(str(error))
+        except (ValueError, RuntimeError) as error:
+            found.append(f"{type(error).__name__}: {error}")
         if rank == 0:
             sys.stderr.write(f"{asked} {found[-1]}\n")
     Path(folder, f"trained.{rank}").write_text(json.dumps(found))

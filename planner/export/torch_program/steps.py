@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InvalidGraph
 from planner.export.torch_program.programs import ProgramWriter
+from planner.ir.graph import Graph
 from planner.ir.program import Instruction, OpCall, Program, Reshard
 
 
@@ -42,7 +43,10 @@ def write_step(program: Program, results: Sequence[str], parameters: Sequence[st
     first = [done for moves in updated.values() for done in moves]
     listed = _needed([*first, *program.instructions], [*ends, *gradients.values()])
     cut = next((k for k, done in enumerate(listed) if _phase(done) == "backward"), len(listed))
-    before, after = listed[:cut], listed[cut:]
+    # The program may move a result after the backward pass has begun.
+    early = {done.results for done in (*listed[:cut], *_needed(listed, ends))}
+    before = [done for done in listed if done.results in early]
+    after = [done for done in listed if done.results not in early]
     made = {name for done in before for name in done.results}
     read = {name for done in after for name in done.operands} | set(gradients.values())
     saved = [name for name in program.values if name in made & read]
@@ -60,25 +64,42 @@ def write_step(program: Program, results: Sequence[str], parameters: Sequence[st
 
 
 def find_gradients(program: Program, parameters: Sequence[str]) -> dict[str, str]:
-    """Return the value that is the gradient in the update of each parameter that has one."""
-    graph = program.graph
+    """Return the value that is the gradient in the update of each parameter that has one.
+
+    Where an update reads its gradient in several layouts, it is the one in which the parameter is updated, if any.
+    """
+    graph, found = program.graph, dict[str, str]()
     inputs = {entry.id for entry in graph.inputs}
-    before = {name for op in graph.ops if op.phase != "update" for name in op.values}
-    found: dict[str, str] = {}
-    for done in program.instructions:
-        if not isinstance(done, OpCall) or done.op.phase != "update":
+    for number, name in graph.state_outputs.items():
+        if name not in parameters:
             continue
-        updated = [name for name in done.op.inputs if name in parameters]
-        terms = [value for name, value in zip(done.op.inputs, done.operands, strict=True) if name in before - inputs]
-        if updated and terms:
-            if len(updated) > 1 or len(terms) > 1 or updated[0] in found:
-                wanted = "one gradient a parameter: an optimizer without clipping"
-                raise InvalidGraph("gradients of an update", where=f"op {done.op.id!r}", got=terms, wanted=wanted)
-            found[updated[0]] = terms[0]
-    if missing := [name for name in graph.state_outputs.values() if name in parameters and name not in found]:
-        wanted = "an update that reads the parameter and its gradient together"
-        raise InvalidGraph("no gradient to hand to an optimizer", where=f"parameter {missing[0]!r}", wanted=wanted)
+        gradients = _list_read(graph, graph.outputs[number]) - inputs
+        if len(gradients) != 1:
+            wanted = "one gradient a parameter: an optimizer without clipping"
+            where = f"parameter {name!r}"
+            raise InvalidGraph("gradients of an update", where=where, got=sorted(gradients), wanted=wanted)
+        moves = follow_update(program, name)
+        held = program.values[moves[0].operand if moves else name].sharding
+        read = [
+            operand
+            for done in program.instructions
+            if isinstance(done, OpCall) and done.op.phase == "update"
+            for value, operand in zip(done.op.inputs, done.operands, strict=True)
+            if value in gradients
+        ]
+        found[name] = next((each for each in read if program.values[each].sharding == held), read[0])
     return found
+
+
+def _list_read(graph: Graph, value: str) -> set[str]:
+    """Return what the ops of the update that make a value read of inputs and earlier ops."""
+    made_by = {made: op for op in graph.ops if op.phase == "update" for made in op.values}
+    waiting, seen = [value], {value}
+    while waiting:
+        if (op := made_by.get(waiting.pop())) is not None:
+            waiting += [each for each in op.inputs if each not in seen]
+            seen.update(op.inputs)
+    return seen - made_by.keys()
 
 
 def follow_update(program: Program, parameter: str) -> list[Reshard]:
