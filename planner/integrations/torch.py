@@ -110,7 +110,7 @@ def parallelize(
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
 
     def plan_step() -> TracedStep:
-        name, training = type(module).__name__, parse_training(train, None, "none")
+        name, training = type(module).__name__, parse_training(train, None, "none" if train else "auto")
         args, kwargs = order_arguments(module, example_inputs, keywords or {})
         traced = trace_module(module, args, kwargs, name=name)
         inputs = name_arguments(module, args, kwargs, leaves=traced.graph_signature.user_inputs)

@@ -8,7 +8,8 @@ Neither leaves a collective to DTensor.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
-from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding, ShardplanError
+from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding, RunFailed, ShardplanError
 from planner.export import dtensor
 from planner.export.dtensor import JoinedPlacements
 from planner.export.torch_program.module_inputs import InputName, PlainValue, flatten_arguments
@@ -154,7 +155,8 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self.planned, self.meshes, self.signature = planned, meshes, inspect.signature(module.forward)
         self.program: dict[str, Any] = {}
-        exec(compile(planned.text, f"<plan of {type(module).__name__}>", "exec"), self.program)
+        self.source = f"<plan of {type(module).__name__}>"
+        exec(compile(planned.text, self.source, "exec"), self.program)
         self.train(module.training)
 
     def forward(self, *given: Any, **named: Any) -> Any:
@@ -165,7 +167,7 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
         if self.planned.gradients and torch.is_grad_enabled():
             made = _Step.apply(self, *local)
         else:
-            made = self.program["forward"](*local)[: len(self.planned.results)]
+            made = self.run("forward", local)[: len(self.planned.results)]
         results = []
         for each, tensor in zip(self.planned.results, made, strict=True):
             if each.kind == "buffer":
@@ -173,6 +175,22 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
             else:
                 results.append(self._global(each, tensor))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, function: str, local: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run forward or backward on local tensors. Raises RunFailed, naming the value, where torch cannot compute it.
+
+        A process that ended is such a case: its peers' collectives fail, or pass the process group's timeout.
+        """
+        if torch.compiler.is_compiling():
+            return [self.program["waited"](each) for each in self.program[function](*local)]
+        try:
+            return [self.program["waited"](each) for each in self.program[function](*local)]
+        except RuntimeError as error:
+            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.source]
+            line = self.planned.text.splitlines()[(frames[0].lineno or 1) - 1].strip() if frames else function
+            got = (str(error).strip() or type(error).__name__).splitlines()[0]
+            what = f"the {function} program failed on rank {dist.get_rank()}"
+            raise RunFailed(what, where=line, got=got, wanted="all processes of the mesh, and memory") from error
 
     def _name_inputs(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """Return tensors by their name in the plan. Raises InvalidRequest for other arguments than were planned."""
@@ -212,7 +230,7 @@ class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped 
 
     @staticmethod
     def forward(ctx: Any, step: PlannedModule, *local: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made = [step.program["waited"](each) for each in step.program["forward"](*local)]
+        made = step.run("forward", local)
         count = len(step.planned.results)
         ctx.step = step
         kept = zip(step.planned.arguments, local, strict=True)
@@ -222,6 +240,6 @@ class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped 
     @staticmethod
     def backward(ctx: Any, loss: torch.Tensor, *others: Any) -> tuple[torch.Tensor | None, ...]:
         step = ctx.step
-        made = step.program["backward"](*ctx.saved_tensors)
+        made = step.run("backward", ctx.saved_tensors)
         scaled = {name: grad * loss for name, grad in zip(step.planned.gradients, made, strict=True)}
         return None, *(scaled.get(each.id) for each in step.planned.arguments)

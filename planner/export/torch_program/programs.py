@@ -86,7 +86,7 @@ class ProgramWriter:
         results = ", ".join(self.names[name] for name in done.results)
         if isinstance(done, Reshard):
             moved = write_collective(self.program, done, operands[0], functions=self.functions, groups=self.groups)
-            return f"{results} = {moved}"
+            return f"{results} = {moved}  # {done.result!r}"
         name = self.functions.of(done, [self.program.values[each] for each in done.operands])
         return f"{results} = {name}({', '.join(operands)})  # {done.op.id!r}"
 
