@@ -154,6 +154,15 @@ def test_an_index_that_only_the_run_tells_is_refused() -> None:
         read_spmd(text)
 
 
+def test_a_function_that_only_asks_is_a_program() -> None:
+    text = (
+        "mesh.cluster @m(rank = 3, dim_sizes = [4, 8, 12])"
+        " func.func @f() -> () attributes {mesh_cluster = @m} { %0 = mesh.size {axis = 1 : index} : index return }"
+    )
+    assert holds_collectives(text)
+    assert [step.results for step in read_spmd(text).instructions] == [("0",)]
+
+
 def test_groups_without_a_mesh_are_one_axis() -> None:
     line = grouped("all_gather", "all_gather_dim = 0, replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>", "12x4")
     text = f"func.func @f(%x: tensor<4x4xf32>) {{ {line} return }}"

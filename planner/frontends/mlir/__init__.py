@@ -72,14 +72,15 @@ def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
 
 
 def holds_collectives(source: Path | str, function: str | None = None) -> bool:
-    """Return whether `read_spmd` reads the function, not `read_mlir`: it has collectives, or reads queries of the mesh.
+    """Return whether `read_spmd` reads the function, not `read_mlir`: it has collectives, or queries of the mesh that
+    are read or stand alone.
 
     Raises ShardplanError for a syntax error.
     """
     _, _, chosen = _parse_source(source, function)
     queries = {name for operation in chosen.body or () for name in operation.results if canonical_name(operation.name)}
     read = any(not queries.isdisjoint(operation.operands) for operation in chosen.body or ())
-    return read or bool(_find_collectives(chosen))
+    return read or bool(_find_collectives(chosen)) or (bool(queries) and not chosen.arguments)
 
 
 def _find_collectives(chosen: Function) -> list[Operation]:
