@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from planner.documents.schemas import SCHEMAS, json_schema
+from planner.documents.hardware_profile import ProfileDocument
+from planner.documents.pipeline_sections import PipelineDocument
+from planner.documents.proof_sections import ProofDocument
+from planner.documents.schemas import GraphDocument, MeshDocument, PinsDocument, PlanDocument
+from planner.documents.strict_model import StrictModel
 
 SCHEMA_FOLDER = Path(__file__).resolve().parents[1] / "schemas"
+SCHEMAS: dict[str, type[StrictModel]] = {
+    "graph": GraphDocument,
+    "hardware": ProfileDocument,
+    "mesh": MeshDocument,
+    "pins": PinsDocument,
+    "pipeline": PipelineDocument,
+    "plan": PlanDocument,
+    "proof": ProofDocument,
+}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of document."""
+    schema = SCHEMAS[name].model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def published_schema(name: str) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from planner.documents.hardware_profile import ProfileDocument
 from planner.documents.json_reader import gc_paused
 from planner.documents.plan_sections import (
     CostDocument,
@@ -20,7 +19,6 @@ from planner.documents.plan_sections import (
     SolverDocument,
     VerdictDocument,
 )
-from planner.documents.proof_sections import ProofDocument
 from planner.documents.renamed_keys import find_new_key, upgrade_plan
 from planner.documents.strict_model import (
     AxisList,
@@ -191,21 +189,6 @@ class PlanDocument(StrictModel):
 
 
 Document = TypeVar("Document", bound=StrictModel)
-
-SCHEMAS: dict[str, type[StrictModel]] = {
-    "graph": GraphDocument,
-    "hardware": ProfileDocument,
-    "mesh": MeshDocument,
-    "pins": PinsDocument,
-    "plan": PlanDocument,
-    "proof": ProofDocument,
-}
-
-
-def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of graph, hardware, mesh, pins, plan or proof documents."""
-    schema = SCHEMAS[name].model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def validate_document(kind: type[Document], raw: Any, where: str) -> Document:

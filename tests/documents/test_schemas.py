@@ -11,8 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from api.cli.plan import INFEASIBLE
-from planner.documents.export_schemas import SCHEMA_FOLDER, published_schema
-from planner.documents.schemas import SCHEMAS, json_schema
+from planner.documents.export_schemas import SCHEMA_FOLDER, SCHEMAS, json_schema, published_schema
 from tests.testing.command_line import shardplan
 from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
 
