@@ -121,9 +121,9 @@ def train(asked: Training, folder: Path) -> Trained:
 def _resume(planned: Any, called: Any, make: Any, *, inputs: Any, folder: Path) -> list[float]:
     """Return the losses after the checkpoint, read into the module with other values and a new optimizer."""
     with torch.no_grad():
-        for each in (*planned.parameters(), *planned.buffers()):
+        for each in planned.state_dict().values():  # buffers that are not persistent are in no checkpoint
             each.fill_(0.5)
-            each.grad = None
+        planned.zero_grad()
     optimizer = make(planned.parameters())
     model_state, state = get_state_dict(planned, optimizer)
     dcp.load({"model": model_state, "optimizer": state}, checkpoint_id=folder)
