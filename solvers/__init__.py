@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from solvers.evaluation import Evaluation, evaluate, usage_profile
 from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
 from solvers.problem import Problem
-from solvers.solution import CUT_OFF, DualWarmStart, Progress, Solution, Status
+from solvers.solution import CUT_OFF, DualWarmStart, OperatorSlice, Progress, Solution, Status, TrajectoryPoint
 
 if TYPE_CHECKING:
     from solvers.driver import solve as solve
@@ -30,10 +30,12 @@ __all__ = [
     "ExactDual",
     "InvalidProblem",
     "Node",
+    "OperatorSlice",
     "Problem",
     "Progress",
     "Solution",
     "Status",
+    "TrajectoryPoint",
     "compute_exact_dual",
     "compute_warm_start",
     "evaluate",

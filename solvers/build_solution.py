@@ -36,6 +36,8 @@ def build_solution(
         reproducible=state.reproducible,
         min_peak_assignment=_postsolve(state.min_peak_assignment, reduced) if status == "infeasible" else None,
         failures=tuple(state.failures),
+        log=tuple(state.log),
+        trajectory=tuple(state.trajectory),
         nearest=tuple(filter(None, (_postsolve(each, reduced) for each in state.nearest(multipliers, nearest)))),
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,10 @@ from solvers.arguments import check_arguments
 from solvers.branch_and_bound import run_branch_and_bound, run_dive
 from solvers.build_solution import build_solution
 from solvers.column_generation import ColumnGeneration
-from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
-from solvers.dual_lns import find_min_usage_assignment, run_lns
+from solvers.dual_ascent import DualAscent
+from solvers.dual_lns import DualLnsHybrid, find_min_usage_assignment
+from solvers.engine import Engine, prove_rest
 from solvers.evaluation import usage_profile
 from solvers.kelley_dual import KelleyDual, exceeds_limit
 from solvers.lagrangian_heuristic import run_lagrangian_heuristic
@@ -30,7 +30,7 @@ from solvers.potentials import FixedPoint
 from solvers.presolve import PresolvedProblem, identity_presolve, presolve
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
-from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
+from solvers.restricted_mip import solve_restricted_mip
 from solvers.solution import DualWarmStart, Progress, Solution
 from solvers.solve_state import SolveState
 
@@ -39,9 +39,8 @@ Integers = NDArray[np.int64]
 # Message rounds at the root, and the gain per round (of the bound) that ends them there and on a reduced problem;
 # building the root takes as long as so many message passes, and with less time the best start is the result.
 ROOT_ROUNDS, ROOT_STALL, SMALL_STALL, ROOT_PASSES = 300, 1e-5, 1e-7, 12
-# Up to SMALL_NODES nodes, messages and MIPs run first and the search gets what they leave. With more nodes, the search
-# begins with EARLY_SHARE of the time, and messages and MIPs have MESSAGES_SHARE of the rest.
-SMALL_NODES, EARLY_SHARE, MESSAGES_SHARE = 1000, 0.1, 0.75
+# Rounds before it is known whether the usage limit matters.
+FIRST_ROUNDS = 8
 # The MIP of everything not excluded: most pairs, branch-and-bound nodes without a clock, share of the time left; and
 # the message rounds before CP-SAT.
 REMAINING_PAIRS, REMAINING_NODES, REMAINING_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
@@ -114,17 +113,21 @@ def _improve_incumbent(
     state: SolveState, start: DualWarmStart | None, seed: int, *, processes: int
 ) -> Mapping[int, float]:
     """Improve incumbent and bound until the state is exhausted; return the best multipliers."""
-    problem, multipliers = state.problem, dict[int, float]()
-    if not state.has_time_for(ROOT_PASSES) or not _needs_lns(problem):
-        return multipliers if state.is_exhausted else _pass_messages_and_close(state, start, seed)
-    small = problem.arrays.node_start.size - 1 <= SMALL_NODES
-    if not small:
-        with state.sub_budget(EARLY_SHARE):
-            multipliers = run_lns(state, seed, processes)
-    if not state.is_exhausted:
-        with state.sub_budget(1.0 if small else MESSAGES_SHARE):
-            multipliers = dict(_pass_messages_and_close(state, start, seed))
-    return multipliers if state.is_exhausted else run_lns(state, seed, processes)
+    if not state.has_time_for(ROOT_PASSES):
+        return {}
+    if not _needs_lns(state.problem):
+        return _pass_messages_and_close(state, start, seed)
+    with state.operator("root", state.problem.arrays.pairs):
+        relaxation = _build_root(state, start)
+        assignment = relaxation.pass_messages(FIRST_ROUNDS, 0.0)
+        if state.cost is None and not state.is_exhausted:
+            MinPeakDual(state).run(60)
+    if assignment is None or state.is_exhausted:
+        return relaxation.multipliers
+    dual = DualAscent(state.problem, relaxation.messages, relaxation.model.lagrangian)
+    engine = Engine(state, relaxation, DualLnsHybrid(state, seed, dual), seed)
+    engine.run(processes)
+    return engine.multipliers
 
 
 def _pass_messages_and_close(state: SolveState, start: DualWarmStart | None, seed: int) -> Mapping[int, float]:
@@ -276,24 +279,6 @@ def _solve_remaining(state: SolveState, relaxation: Relaxation, seed: int) -> No
         seed=seed,
     )
     if result is not None and not state.is_exhausted:
-        _prove_by_cpsat(state, relaxation, result.time_steps, seed=seed)
-
-
-def _prove_by_cpsat(state: SolveState, relaxation: Relaxation, time_steps: list[int], *, seed: int) -> None:
-    """Let CP-SAT prove the bound, or find a cheaper assignment, among what message passing cannot exclude.
-
-    time_steps: the capacity rows of its model; fewer rows than the problem's only weaken the bound.
-    """
-    relaxation.pass_messages(CERTIFY_ROUNDS, SMALL_STALL)
-    if state.is_exhausted or relaxation.is_done or state.assignment is None:
-        return
-    restriction = relaxation.compacted().model.restriction
-    upper_cutoff, left = state.upper_cutoff, state.seconds_left
-    seconds = None if left is None else TIME_MARGIN * left
-    proof = state.run_in_worker(partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed))
-    if proof is not None:
-        bound, assignment = proof
-        if assignment is not None:
-            state.submit(restriction.postsolve(assignment))
-        # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
-        state.raise_lower_bound(min(bound, upper_cutoff))
+        relaxation.pass_messages(CERTIFY_ROUNDS, SMALL_STALL)
+        if not state.is_exhausted and not relaxation.is_done:
+            prove_rest(state, relaxation.compacted(), result.time_steps, seed=seed)

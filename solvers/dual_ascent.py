@@ -121,15 +121,18 @@ class AdamMultipliers:
 class DualAscent:
     """Dual ascent on one problem: the best bound so far, the multipliers that gave it, and the current messages.
 
-    Call begin() once, then advance(progress) with progress rising from 0 to 1 in the first cycle, and restart() between
+    messages, lagrangian: those of a relaxation to continue from (None: no messages yet, at a scale of its own). Call
+    begin() once, then advance(progress) with progress rising from 0 to 1 in the first cycle, and restart() between
     cycles. Usage on edges is part of the Lagrangian but not of the ascent direction.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(
+        self, problem: Problem, messages: TrwsMessages | None = None, lagrangian: LagrangianCosts | None = None
+    ) -> None:
         self.problem, self.limit = problem, problem.limit or 0
-        graph = OrientedGraph.of(problem.arrays)
-        self.messages = TrwsMessages(graph)
-        self._lagrangian = LagrangianCosts(graph, _choose_scale(problem, graph))
+        graph = OrientedGraph.of(problem.arrays) if messages is None else messages.graph
+        self.messages = TrwsMessages(graph) if messages is None else messages
+        self._lagrangian = LagrangianCosts(graph, _choose_scale(problem, graph)) if lagrangian is None else lagrangian
         self._potentials = self._lagrangian.with_multipliers({})
         self._spans = _sort_by_node(problem)
         self._adam = AdamMultipliers()

@@ -12,7 +12,8 @@ one, cycles of the dual and rounds of the rest alternate by steps, not by the cl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +42,17 @@ CHEAPEST_PER_NODE, MAX_COLUMNS, MIP_SECONDS, MIP_NODES, COLUMN_WORK = (1, 2, 4, 
 MAX_COLUMNS_WITHOUT_CLOCK = 40_000
 # The latest decoded assignments, whose strategies a MIP includes; the work of a batch, in message passes.
 MAX_DECODED, BATCH_PASSES = 12, 60
+# Walks of a round before the search has settled, which it has where a round leaves more than this share of the gap.
+SETTLING_WALKS, SETTLED = 2, 0.75
 
 
 class DualWorker:
     """Runs cycles of dual ascent, in a thread or inline, and holds its latest bound, multipliers and assignments."""
 
-    def __init__(self, state: SolveState) -> None:
-        self._dual, self._cycle, self._lock = DualAscent(state.problem), 0, threading.Lock()
-        self._stop, self._thread = threading.Event(), threading.Thread(target=self._run_cycles)
-        self.bound, self.multipliers = 0, dict[int, float]()
+    def __init__(self, dual: DualAscent) -> None:
+        self._dual, self._cycle, self._lock = dual, 0, threading.Lock()
+        self._stop, self._thread = threading.Event(), threading.Thread()
+        self.bound, self.multipliers, self.cycles = 0, dict[int, float](), 0
         self._assignments: list[Integers] = []
         self._failure: BaseException | None = None
         self.threaded = False
@@ -57,13 +60,16 @@ class DualWorker:
     def start(self) -> None:
         """Start running cycles in a thread."""
         self.threaded = True
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run_cycles)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end and wait for it, at most a second; it ends within a step or two."""
+        """Ask the thread to end and wait for it; it ends within a step or two."""
         self._stop.set()
         if self.threaded:
-            self._thread.join(1.0)
+            self._thread.join()
+        self.threaded = False
 
     def run_cycle(self, stopped: Callable[[], bool]) -> int:
         """Run one cycle until stopped() is true; return the number of steps made."""
@@ -84,6 +90,7 @@ class DualWorker:
             dual.advance(progress)
             if step % POST_EVERY == POST_EVERY - 1:
                 self._post(dual.decode() if step * 2 >= steps else None)
+        self.cycles += 1
         return steps
 
     def take_assignments(self) -> list[Integers]:
@@ -114,11 +121,12 @@ class DualWorker:
 
 
 class DualLnsHybrid:
-    """One run of the hybrid on a state's problem."""
+    """The hybrid on a state's problem, which can be left and continued: nothing that it has found is lost."""
 
-    def __init__(self, state: SolveState, seed: int) -> None:
+    def __init__(self, state: SolveState, seed: int, dual: DualAscent | None = None) -> None:
         self._state, self._seed = state, seed
-        self._worker = DualWorker(state)
+        self._worker = DualWorker(DualAscent(state.problem) if dual is None else dual)
+        self._pairs, self._interrupted = state.problem.arrays.pairs, _never
         if state.assignment is None:
             state.submit(find_min_usage_assignment(state.problem))
         start = find_min_usage_assignment(state.problem) if state.assignment is None else state.assignment
@@ -130,30 +138,62 @@ class DualLnsHybrid:
 
     def run(self, processes: int) -> dict[int, float]:
         """Run until the state is exhausted; return the best multipliers."""
+        with self._parallel_dual(processes):
+            while not self._state.is_exhausted:
+                self.run_round(WALKS_PER_MIP)
+                if not self._state.is_exhausted:
+                    self._solve_next_mip()
+        return self._worker.multipliers
+
+    def settle(self, processes: int) -> dict[int, float]:
+        """Run until the dual's first cycle has ended and a round of walks closes little of the gap; return the best
+        multipliers."""
+        state, before = self._state, 1.0
+        with self._parallel_dual(processes):
+            while not state.is_exhausted:
+                self.run_round(SETTLING_WALKS)
+                gap = 1.0 if state.gap is None else state.gap
+                if gap > SETTLED * before and self._worker.cycles:
+                    break
+                before = gap
+        return self._worker.multipliers
+
+    @contextmanager
+    def _parallel_dual(self, processes: int) -> Iterator[None]:
+        """Run the dual in a thread within the context, with two processes or more."""
         state, worker = self._state, self._worker
         if processes > 1:
             state.mark_irreproducible()
             worker.start()
         try:
-            while not state.is_exhausted:
-                if not worker.threaded:
-                    state.charge(worker.work * worker.run_cycle(lambda: state.is_exhausted))
-                for _ in range(WALKS_PER_MIP):
-                    self._walk()
-                    if state.is_exhausted:
-                        break
-                else:
-                    self._solve_mip()
+            yield
         finally:
             worker.stop()
         self._collect()
-        return worker.multipliers
+
+    def run_round(self, walks: int) -> None:
+        """Run a cycle of the dual where it has no thread, and then so many walks."""
+        state, worker = self._state, self._worker
+        if not worker.threaded:
+            with state.operator("dual", self._pairs):
+                state.charge(worker.work * worker.run_cycle(lambda: state.is_exhausted))
+                self._publish()
+        for _ in range(walks):
+            if not state.is_exhausted:
+                self._walk()
+
+    def walk_while(self, has_result: Callable[[], bool]) -> bool:
+        """Walk once, or until has_result() is true; return True (see isolated_process.Meanwhile)."""
+        self._interrupted = has_result
+        self._walk()
+        self._interrupted = _never
+        return True
 
     def _should_stop(self) -> bool:
         """Charge a batch of the search and publish the results so far; return whether the search is to stop."""
         self._state.charge(self._batch_work)
         self._publish()
-        return self._state.is_exhausted
+        return self._state.is_exhausted or self._interrupted()
 
     def _publish(self) -> None:
         assignment = self._search.assignment
@@ -165,6 +205,7 @@ class DualLnsHybrid:
         """Submit the assignments that the dual has posted."""
         for assignment in self._worker.take_assignments():
             self._search.submit(assignment)
+            self._state.submit(assignment)
             self._fresh, self._decoded = True, [*self._decoded[1 - MAX_DECODED :], assignment]
         self._publish()
 
@@ -172,7 +213,9 @@ class DualLnsHybrid:
         """Walk and polish from the latest decoded assignment if it is new, else from the incumbent and the elites in
         turn."""
         self._collect()
-        search, turn = self._search, self._round
+        state, search, turn = self._state, self._search, self._round
+        if state.assignment is not None and (search.cost is None or (state.cost or 0) < search.cost):
+            search.submit(state.assignment)
         search.set_multipliers(self._worker.multipliers)
         if self._fresh:
             start, self._fresh = self._decoded[-1], False
@@ -180,38 +223,44 @@ class DualLnsHybrid:
             start = self._start if search.assignment is None else search.assignment
         else:
             start = search.elites[turn // 2 % len(search.elites)]
-        search.run(start, TEMPERATURES[turn % len(TEMPERATURES)], BATCHES)
+        with state.operator("tree search", self._pairs):
+            search.run(start, TEMPERATURES[turn % len(TEMPERATURES)], BATCHES)
         self._round += 1
 
-    def _solve_mip(self) -> None:
+    def recombine(self, most: int) -> None:
+        """Solve the MIPs of the elites' and ever more of each node's cheapest strategies, while these have at most so
+        many columns."""
+        for breadth in range(len(CHEAPEST_PER_NODE)):
+            if self._state.is_exhausted or not self._solve_mip(breadth, most):
+                break
+
+    def _solve_next_mip(self) -> None:
         """Solve the MIP of the elites' and each node's cheapest strategies, more of them after each failure."""
-        state, search, before = self._state, self._search, self._search.cost
-        if search.assignment is None:
-            return
-        flags, best, time_steps, left = (
-            search.select_strategies(CHEAPEST_PER_NODE[self._breadth], self._decoded),
-            search.assignment,
-            search.time_steps,
-            self._mip_seconds(),
-        )
-        columns = _count_columns(state.problem, flags)
-        if columns > (MAX_COLUMNS if left is not None else MAX_COLUMNS_WITHOUT_CLOCK):
-            self._breadth = 0
-            return
+        before, by_clock = self._search.cost, self._state.seconds_left is not None
+        fits = self._solve_mip(self._breadth, MAX_COLUMNS if by_clock else MAX_COLUMNS_WITHOUT_CLOCK)
+        self._breadth = (self._breadth + 1) % len(CHEAPEST_PER_NODE) if fits and self._search.cost == before else 0
 
+    def _solve_mip(self, breadth: int, most: int) -> bool:
+        """Solve the MIP of the elites' and so many of each node's cheapest strategies; return whether it had at most
+        `most` columns (and an assignment to start from)."""
+        state, search, best = self._state, self._search, self._search.assignment
+        if best is None:
+            return False
+        flags = search.select_strategies(CHEAPEST_PER_NODE[breadth], self._decoded)
+        columns, left = _count_columns(state.problem, flags), state.seconds_left
+        if columns > most:
+            return False
         restriction = Restriction.identity(state.problem).restricted_to(flags)
-        unit, hint, gap = max((before or 1) / 1e6, 1e-6), restriction.crush(best), state.target_gap / 2
-        task = RestrictedMip(restriction.problem, unit, hint, time_steps, left, MIP_NODES, gap, self._seed)
-        result = state.run_in_worker(task, lambda: state.raise_lower_bound(self._worker.bound))
-        state.charge(COLUMN_WORK * columns)
-        if result is not None and result.assignment is not None:
-            search.submit(restriction.postsolve(result.assignment))
-        self._breadth = 0 if search.cost != before else (self._breadth + 1) % len(CHEAPEST_PER_NODE)
-        self._publish()
-
-    def _mip_seconds(self) -> float | None:
-        left = self._state.seconds_left
-        return None if left is None else min(left, MIP_SECONDS)
+        unit, hint, gap = max((search.cost or 1) / 1e6, 1e-6), restriction.crush(best), state.target_gap / 2
+        seconds = None if left is None else min(left, MIP_SECONDS)
+        task = RestrictedMip(restriction.problem, unit, hint, search.time_steps, seconds, MIP_NODES, gap, self._seed)
+        with state.operator("MIP of elites", restriction.problem.arrays.pairs):
+            result = state.run_in_worker(task)
+            state.charge(COLUMN_WORK * columns)
+            if result is not None and result.assignment is not None:
+                search.submit(restriction.postsolve(result.assignment))
+            self._publish()
+        return True
 
 
 def find_min_usage_assignment(problem: Problem) -> Integers:
@@ -238,9 +287,5 @@ def _count_columns(problem: Problem, flags: NDArray[np.bool_]) -> int:
     return int(counts.sum() + (counts[arrays.source] * counts[arrays.target]).sum())
 
 
-def run_lns(state: SolveState, seed: int = 0, processes: int = 2) -> dict[int, float]:
-    """Improve the state's incumbent and bound until it is exhausted; return the best multipliers (cost units per byte).
-
-    processes: 2 or more run the dual in a thread; 1 alternates by steps, so a state without a clock is reproducible.
-    """
-    return DualLnsHybrid(state, seed).run(processes)
+def _never() -> bool:
+    return False

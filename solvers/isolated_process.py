@@ -25,6 +25,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+Meanwhile = Callable[[Callable[[], bool]], bool]
+"""What to do for a while in the time in which a worker is busy. It is given a function that says whether the result is
+there, and returns whether that is still wanted."""
 
 # Seconds between checks whether the result is still wanted.
 POLL_S = 0.1
@@ -60,10 +63,9 @@ class IsolatedProcess:
         """Send a task. The process is killed by the kernel when it uses more than `cpu_seconds` (None: no limit)."""
         self._pipe.send((work, cpu_seconds))
 
-    @property
-    def has_result(self) -> bool:
-        """Whether a result has arrived or the process has died; waits up to POLL_S seconds for it."""
-        return self._pipe.poll(POLL_S)
+    def has_result(self, wait: float = 0.0) -> bool:
+        """Return whether a result has arrived or the process has died, after waiting up to `wait` seconds for it."""
+        return self._pipe.poll(wait)
 
     def receive_result(self) -> tuple[bool, Any]:
         """Return (True, result) or (False, exception). Raises EOFError if the process has died."""
@@ -100,17 +102,24 @@ def stop_idle_processes() -> None:
         _idle_processes.pop().kill()
 
 
-def run_isolated(work: Callable[[], Result], unwanted: Callable[[], bool], cpu_seconds: float | None = None) -> Result:
+def run_isolated(
+    work: Callable[[], Result],
+    unwanted: Callable[[], bool],
+    cpu_seconds: float | None = None,
+    *,
+    meanwhile: Meanwhile | None = None,
+) -> Result:
     """Run `work` (picklable) in a worker process and return its result; exceptions are raised here again.
 
-    Raises WorkerStopped where unwanted() becomes true first or the process exceeds cpu_seconds, and WorkerFailed where
-    it dies otherwise, or lacks memory or a module. In every case nothing keeps running.
+    meanwhile: called again and again until the result is there. Raises WorkerStopped where that is not wanted any more
+    or the process exceeds cpu_seconds, and WorkerFailed where it dies otherwise, or lacks memory or a module. In every
+    case nothing keeps running.
     """
     child = _take_process()
     try:
         child.send_task(work, cpu_seconds)
-        while not child.has_result:
-            if unwanted():
+        while not child.has_result(POLL_S if meanwhile is None else 0.0):
+            if unwanted() or not (meanwhile is None or meanwhile(child.has_result)):
                 raise WorkerStopped
         succeeded, result = child.receive_result()
     except (EOFError, ConnectionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from solvers.isolated_process import Meanwhile
 from solvers.mip import MipResult, RestrictedMip
 from solvers.restriction import Restriction
 from solvers.solve_state import SolveState
@@ -19,22 +20,22 @@ def solve_restricted_mip(
     restriction: Restriction,
     time_steps: Sequence[int],
     *,
-    share: float,
+    share: float = 1.0,
     nodes: int | None,
     gap: float,
     seed: int,
+    meanwhile: Meanwhile | None = None,
 ) -> MipResult | None:
     """Solve the MIP of a restricted problem and submit its assignment; None if the worker had to be killed.
 
-    time_steps: the first capacity rows. share: of the time left. nodes: most branch-and-bound nodes (None: any number).
-    gap: relative.
+    time_steps: the first capacity rows. share: of the time left, at most. nodes: most branch-and-bound nodes (None: any
+    number). gap: relative. meanwhile: what to do until the answer is there, instead of the state's.
     """
     left = state.seconds_left
     hint = None if state.assignment is None else restriction.crush(state.assignment)
     seconds = None if left is None else TIME_MARGIN * share * left
-    result = state.run_in_worker(
-        RestrictedMip(restriction.problem, _objective_unit(state), hint, time_steps, seconds, nodes, gap, seed)
-    )
+    task = RestrictedMip(restriction.problem, _objective_unit(state), hint, time_steps, seconds, nodes, gap, seed)
+    result = state.run_in_worker(task, meanwhile)
     if left is not None and (result is None or not result.is_complete):
         state.mark_irreproducible()
     if result is not None:

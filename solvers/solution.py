@@ -27,6 +27,33 @@ class Progress:
     gap: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorSlice:
+    """One run of one of the solver's methods: when it began and how long it took, the bound and the incumbent's cost at
+    its end, and the size of what it worked on (pairs on edges).
+
+    Seconds are of wall clock where the solve has a time limit by the clock, and of work else, so that a reproducible
+    solve has a reproducible log. Slices may nest: the search runs while a worker process solves.
+    """
+
+    began_s: float
+    operator: str
+    seconds: float
+    lower: int
+    upper: int | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryPoint:
+    """The incumbent's cost and the bound from `seconds` (as of OperatorSlice) on, and the operator that moved them."""
+
+    seconds: float
+    cost: int | None
+    bound: int
+    operator: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DualWarmStart:
     """Dual values that a solve can start from.
@@ -48,6 +75,8 @@ class Solution:
     units saved per additional byte of limit. reproducible: no wall clock decided where the search stopped. multipliers:
     by time step, empty where presolve changed the problem. nearest: the assignments with the least Lagrangian value at
     the last multipliers, within the limit or not, as many as were requested.
+
+    log: every run of an operator. trajectory: cost and bound over time.
 
     failures: what became of each worker process that failed, for example for lack of memory; none of them is the
     problem's fault, and another run may do better.
@@ -72,3 +101,5 @@ class Solution:
     multipliers: Mapping[int, float] = field(default_factory=dict)
     nearest: tuple[tuple[int, ...], ...] = ()
     failures: tuple[str, ...] = ()
+    log: tuple[OperatorSlice, ...] = ()
+    trajectory: tuple[TrajectoryPoint, ...] = ()

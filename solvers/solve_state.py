@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import Evaluation, evaluate, lagrangian_value
-from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated
+from solvers.isolated_process import Meanwhile, WorkerFailed, WorkerStopped, run_isolated
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.problem_arrays import ProblemArrays, sum_largest
-from solvers.solution import Progress
+from solvers.solution import OperatorSlice, Progress, TrajectoryPoint
 
 Integers = NDArray[np.int64]
 Result = TypeVar("Result")
@@ -26,6 +27,8 @@ WORK_PER_SECOND = 10**9
 DEFAULT_WORK_SECONDS = 60.0
 # Assignments remembered. Each is evaluated again whenever elites are ranked at new multipliers, so they are few.
 MAX_ELITES = 400
+# Seconds within which an operator's points of the trajectory are one.
+POINT_S = 0.1
 
 
 class UnsoundBound(RuntimeError):
@@ -49,7 +52,8 @@ class SolveState:
     assignment, cost: the incumbent (None: no feasible assignment known). bound: the proven lower bound. elites: costs
     of the assignments seen, by their bytes. min_peak, min_peak_assignment: the least peak usage seen, in bytes.
     min_feasible_limit_bound: a proven lower bound of every assignment's peak. reproducible: False once the clock, a
-    cancellation or a solver's time limit has decided anything. failures: what became of each worker that failed.
+    cancellation or a solver's time limit has decided anything. failures: what became of each worker that failed. log,
+    trajectory: as in Solution. meanwhile: what to do while a worker process is busy (None: wait).
     """
 
     def __init__(
@@ -80,6 +84,10 @@ class SolveState:
         self.stop_reason = ""
         self.reproducible = True
         self.failures: list[str] = []
+        self.log: list[OperatorSlice] = []
+        self.trajectory: list[TrajectoryPoint] = []
+        self.meanwhile: Meanwhile | None = None
+        self._operator = "start"
 
     def rebase(self, problem: Problem) -> None:
         """Continue with a problem of equal optimal cost: bounds are kept, assignments have to be submitted again."""
@@ -177,21 +185,17 @@ class SolveState:
         """Count units of work done (about a nanosecond each)."""
         self.work_done += work
 
-    def run_in_worker(self, work: Callable[[], Result], meanwhile: Callable[[], None] = lambda: None) -> Result | None:
+    def run_in_worker(self, work: Callable[[], Result], meanwhile: Meanwhile | None = None) -> Result | None:
         """Run `work` in a worker process (solvers/isolated_process.py) and return its result; None if there is none.
 
         The worker is killed once the state is exhausted. Without a clock it is also killed when it alone uses as many
         CPU seconds as the whole budget, which exhausts the state as well. A worker that fails is recorded in `failures`
-        and ends nothing. meanwhile: called at intervals while waiting.
+        and ends nothing. meanwhile: instead of the state's.
         """
-
-        def unwanted() -> bool:
-            meanwhile()
-            return self.is_exhausted
-
         by_clock = self._deadline is not None
+        cpu_seconds = None if by_clock else self._max_work / WORK_PER_SECOND
         try:
-            return run_isolated(work, unwanted, None if by_clock else self._max_work / WORK_PER_SECOND)
+            return run_isolated(work, lambda: self.is_exhausted, cpu_seconds, meanwhile=meanwhile or self.meanwhile)
         except WorkerFailed as failure:
             self.failures.append(str(failure))
         except WorkerStopped:
@@ -242,7 +246,29 @@ class SolveState:
         self.min_feasible_limit_bound = max(self.min_feasible_limit_bound, bound)
         _require_sound("lower bound of the peak", self.min_feasible_limit_bound, self.min_peak)
 
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the start: of wall clock, or of work where the budget is in units of work."""
+        return self.work_done / WORK_PER_SECOND if self._deadline is None else self.elapsed_s
+
+    @contextmanager
+    def operator(self, name: str, size: int) -> Iterator[None]:
+        """Log what happens within the context as a slice of this operator, which works on `size` pairs."""
+        began, outer, self._operator = self.spent_s, self._operator, name
+        try:
+            yield
+        finally:
+            self._operator = outer
+            self.log.append(OperatorSlice(began, name, self.spent_s - began, self.bound, self.cost, size))
+
     def _report_progress(self) -> None:
+        point = TrajectoryPoint(self.spent_s, self.cost, self.bound, self._operator)
+        last = self.trajectory[-1] if self.trajectory else None
+        # Message passing raises the bound with every pass: of an operator's points a tenth of a second counts as one.
+        if last is not None and last.operator == point.operator and point.seconds - last.seconds < POINT_S:
+            self.trajectory.pop()
+            point = replace(point, seconds=last.seconds)
+        self.trajectory.append(point)
         if self._on_progress is not None:
             self._on_progress(Progress(self.elapsed_s, self.cost, self.bound, self.gap))
 

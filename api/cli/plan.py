@@ -13,6 +13,7 @@ from api.cli.parameters import with_options
 from api.cli.plan_stages import plan_stages, print_stages
 from api.cli.progress import show_plan_progress, show_run_progress
 from api.cli.render_plan import render_plan
+from api.cli.solver_log import LogOption, write_solver_log
 from api.options import PipelineOptions, PlanOptions, RunOptions
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
@@ -41,10 +42,11 @@ def plan(
     run: RunOptions,
     output: OutputOption = None,
     proof: Annotated[Path | None, typer.Option(help="Write a proof of the plan's bound, for `verify`.")] = None,
+    log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Choose how every op of a graph is sharded. The exit code is 4 where no plan fits the memory limit."""
-    for path in filter(None, (output, proof)):
+    for path in filter(None, (output, proof, log)):
         check_writable(path)
     if proof:
         check_provable(options.objective)
@@ -52,8 +54,8 @@ def plan(
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
     if stages is not None:
-        if proof:
-            raise InvalidRequest("option of a pipeline", got="--proof", wanted="a plan without --pipeline")
+        for option in [name for name, path in (("--proof", proof), ("--log", log)) if path]:
+            raise InvalidRequest("option of a pipeline", got=option, wanted="a plan without --pipeline")
         document = plan_stages(
             graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate
         )
@@ -63,6 +65,8 @@ def plan(
         document = dump_plan(planned)
         if proof and planned.choice:
             write_json(proof, prove_plan(document, planned.choice))
+        if log:
+            write_solver_log(log, planned.certificate.log, planned.certificate.trajectory)
     if output:
         write_json(output, document)
     (_print_plan if stages is None else print_stages)(document, as_json=as_json)

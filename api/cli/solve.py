@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import solvers
 from api.cli.options import JsonOption, OutputOption, print_json
 from api.cli.parameters import with_options
 from api.cli.progress import show_solve_progress
+from api.cli.solver_log import LogOption, write_solver_log
 from api.options import ProblemOptions
 from planner.documents.json_writer import check_writable, write_json
 from planner.errors import InvalidDocument
@@ -22,6 +24,7 @@ def solve(
     file: Annotated[Path, typer.Argument(help="A problem in the IOPDDL contest's format (.json or .json.gz).")],
     options: ProblemOptions,
     output: OutputOption = None,
+    log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Solve an IOPDDL problem, and print the cost of the best solution found and the proven bound.
@@ -30,8 +33,8 @@ def solve(
     that nodes use over their intervals stays within a limit. The format: https://github.com/google/iopddl. The chosen
     strategies are in the document of --output and --json.
     """
-    if output:
-        check_writable(output)
+    for path in filter(None, (output, log)):
+        check_writable(path)
     problem = _read_problem(file)
     with show_solve_progress() as progress:
         solution = solvers.solve(
@@ -47,6 +50,8 @@ def solve(
     document = {**figures, "choice": None if solution.assignment is None else list(solution.assignment)}
     if output:
         write_json(output, document)
+    if log:
+        write_solver_log(log, list(map(asdict, solution.log)), list(map(asdict, solution.trajectory)))
     if as_json:
         print_json(document)
     else:

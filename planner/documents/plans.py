@@ -123,7 +123,8 @@ def _dump_hardware(model: CostModel) -> dict[str, Any]:
 
 
 def _dump_solver(plan: Plan) -> dict[str, Any]:
-    numbers = asdict(plan.certificate)
+    numbers = asdict(replace(plan.certificate, log=(), trajectory=()))
+    del numbers["log"], numbers["trajectory"]
     if plan.request.deterministic:
         numbers["wall_s"] = None
     if plan.certificate.folding is not None:

@@ -7,7 +7,7 @@ recomputation was not searched yet), or there was no time for a bound, the roofl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO, CostModel
@@ -39,6 +39,8 @@ def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request:
         folding=result.folding,
         objective_bytes=result.least_bytes,
         bound_bytes=result.bound_bytes,
+        log=tuple(map(asdict, solution.log)),
+        trajectory=tuple(map(asdict, solution.trajectory)),
     )
     if proven.status != "feasible" or request.objective != "time" or not proven.objective_s:
         return proven

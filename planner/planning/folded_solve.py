@@ -70,7 +70,10 @@ def solve_folded(
     start = layers.prolong(last.quotient, last.start)
     solution = run(_remaining_time_s(request, deadline, shares), starts=last.starts, start=start)
     reproducible = all(each.solution.reproducible for each in stages) and solution.reproducible
-    timed = replace(solution, wall_s=deadline.elapsed_s, reproducible=reproducible)
+    folded_log = (
+        replace(line, operator=f"folded: {line.operator}", began_s=0.0) for each in stages for line in each.solution.log
+    )
+    timed = replace(solution, wall_s=deadline.elapsed_s, reproducible=reproducible, log=(*folded_log, *solution.log))
     return timed, _report_folding(layers, last, solution)
 
 

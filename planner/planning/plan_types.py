@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
@@ -20,6 +21,8 @@ from planner.units import format_bytes, format_share, format_time
 
 ObjectiveName = Literal["time", "bytes", "memory"]
 RecomputeMode = Literal["none", "auto"]
+SolverRow = Mapping[str, Any]
+"""A line of the solver's log, or a point of its trajectory, by the names of their fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class Certificate:
                              peak. Then no plan receives or holds less than `bound_bytes`, `gap` and `status` refer to
                              bytes, and `bound_s` is 0 for the objective bytes, and for memory the bound of plans that
                              hold no more.
+    log, trajectory          what the solver did, and cost and bound over time, in ps (`solvers.Solution`); they are no
+                             part of the plan's document
     """
 
     status: str
@@ -116,6 +121,8 @@ class Certificate:
     folding: Folding | None = None
     objective_bytes: int | None = None
     bound_bytes: int | None = None
+    log: tuple[SolverRow, ...] = ()
+    trajectory: tuple[SolverRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 
 from solvers import IMPOSSIBLE, Problem, usage_profile
 from solvers.column_generation import ColumnGeneration, MasterLp
-from solvers.dual_lns import run_lns
+from solvers.dual_lns import DualLnsHybrid
 from solvers.mip import LocalPolytope
 from solvers.potentials import FixedPoint
 from solvers.presolve import presolve
@@ -71,7 +71,7 @@ def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
     assert reduced is not None
     ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=4.0)
     with ledger.sub_budget(0.1):
-        run_lns(ledger)
+        DualLnsHybrid(ledger, 0).run(2)
     relaxation, prices = ColumnGeneration(ledger, relaxation, 0).run()
     assert relaxation.has_cuts
     assert prices

@@ -58,6 +58,29 @@ def test_two_deterministic_runs_give_the_same_answer_on_one_process_or_two(probl
     assert one["reproducible"]
 
 
+def test_the_log_says_which_operator_moved_cost_and_bound(tmp_path: Path) -> None:
+    nodes = range(8)
+    costs = [[(7 * i + 3 * x) % 11 for x in range(3)] for i in nodes]
+    edges = [[i, j] for i in nodes for j in nodes if i < j]
+    wanted: dict[str, Any] = {
+        "nodes": {"intervals": [[0, 1]] * 8, "costs": costs, "usages": [[10 - c for c in own] for own in costs]},
+        "edges": {"nodes": edges, "costs": [[(5 * i + j * x) % 7 for x in range(9)] for i, j in edges]},
+        "usage_limit": 30,
+    }
+    (tmp_path / "problem.json").write_text(json.dumps({"problem": wanted}))
+    answers = [
+        shardplan("solve", tmp_path / "problem.json", "--deterministic", "--json", "--log", tmp_path / name)
+        for name in ("one.json", "two.json")
+    ]
+    assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text()
+    written = json.loads((tmp_path / "one.json").read_text())
+    assert {"began_s", "operator", "seconds", "lower", "upper", "size"} == written["log"][0].keys()
+    assert {"root", "messages", "MIP of the rest"} <= {line["operator"] for line in written["log"]}
+    last = written["trajectory"][-1]
+    assert (last["cost"], last["bound"]) == (answers[0].json["cost"], answers[0].json["bound"])
+    assert [point["bound"] for point in written["trajectory"]] == sorted(p["bound"] for p in written["trajectory"])
+
+
 def test_the_solution_is_written_to_the_output(problem: Path, tmp_path: Path) -> None:
     output = tmp_path / "choice.json"
     answer = shardplan("solve", problem, "-o", output)

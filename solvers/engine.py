@@ -1,0 +1,161 @@
+"""The control of a solve with a usage limit: which method runs when, by what is known and by size, not by the clock.
+
+All methods share one incumbent, one bound, one pool of elites, and one dual iterate (multipliers and messages) of one
+relaxation, from which strategies are excluded whenever incumbent or bound have moved:
+
+1. the search, with the dual beside it, until both have settled;
+2. messages at the dual's multipliers, and fixing; then MIPs of ever more strategies around the elites, as long as they
+   are much smaller than what is left: the better the incumbent, the more is excluded;
+3. while much is left, column generation, whose master LPs improve the multipliers and whose cuts the bound;
+4. the MIP of everything that is left, once it is small enough, in a worker process while the search goes on. It is
+   started again only where so much has been excluded meanwhile that the rest is a much smaller problem;
+5. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from solvers.column_generation import ColumnGeneration
+from solvers.cpsat import prove_bound
+from solvers.cut_separation import select_promising, separate_cuts
+from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
+from solvers.evaluation import usage_profile
+from solvers.mip import find_peaks
+from solvers.relaxation import Relaxation
+from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
+from solvers.solve_state import SolveState
+
+# Message rounds between methods, and the gain per round (of the bound) that ends them.
+ROUNDS, STALL = 200, 1e-7
+# Most pairs of the MIP of everything that is left, and its branch-and-bound nodes where no clock can end it.
+MAX_PAIRS, NODES = 100_000, 1000
+# Most columns of the MIPs around the elites: as a share of the pairs that are left, and in all.
+RECOMBINED_SHARE, MAX_RECOMBINED = 0.7, 40_000
+# A MIP is given up for a new one where at most this share of its pairs is left.
+SMALLER_SHARE = 0.5
+# Elites whose peaks above the limit become capacity rows from the start; pairs of the linear program of cuts.
+ELITES, CUT_PAIRS = 8, 60_000
+
+
+class Engine:
+    """One solve from its root relaxation on. multipliers: the best ones without cuts."""
+
+    def __init__(self, state: SolveState, relaxation: Relaxation, search: DualLnsHybrid, seed: int) -> None:
+        self._state, self._relaxation, self._search, self._seed = state, relaxation, search, seed
+        # The incumbent's cost when cuts were last separated, and the number of walks since it last improved.
+        self._cut_cost: int | None = None
+        self._idle_walks = 0
+        self.multipliers = dict[int, float]()
+
+    def run(self, processes: int) -> None:
+        """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
+        state, search = self._state, self._search
+        self.multipliers = search.settle(processes)
+        if state.is_exhausted:
+            return
+        self._relaxation.set_multipliers(self.multipliers)
+        self._fix()
+        search.recombine(int(min(RECOMBINED_SHARE * self._pairs, MAX_RECOMBINED)))
+        self._fix()
+        if self._pairs > MAX_PAIRS and not state.is_exhausted:
+            state.meanwhile = search.walk_while if processes > 1 else None
+            with state.operator("column generation", self._pairs):
+                self._relaxation, self.multipliers = ColumnGeneration(state, self._relaxation, self._seed).run()
+            state.meanwhile = None
+            self._fix()
+        while not state.is_exhausted and self._pairs <= MAX_PAIRS and not self._solve_rest(processes > 1):
+            pass
+        if not state.is_exhausted:
+            search.run(processes)
+
+    @property
+    def _pairs(self) -> int:
+        return self._relaxation.model.arrays.pairs
+
+    def _fix(self) -> None:
+        """Pass messages and exclude strategies; continue on a smaller problem."""
+        state = self._state
+        with state.operator("messages", self._pairs):
+            if not state.is_exhausted and not self._relaxation.is_done:
+                self._relaxation, _ = self._relaxation.pass_until_stalled(ROUNDS, STALL)
+            if not state.is_exhausted and not self._relaxation.is_done:
+                self._relaxation = self._relaxation.compacted()
+
+    def _solve_rest(self, concurrent: bool) -> bool:
+        """Solve the MIP of everything that is left, while the search goes on if `concurrent`, and prove its answer.
+
+        Returns whether there is nothing more to try.
+        """
+        state, relaxation = self._state, self._relaxation
+        problem, limit, pairs = relaxation.model.restriction.problem, state.problem.limit or 0, self._pairs
+        profiles = [usage_profile(problem, assignment) for assignment, _ in relaxation.possible_elites(ELITES)]
+        peaks = [time_step for profile in profiles for time_step in find_peaks(profile - limit)]
+        with state.operator("MIP of the rest", pairs):
+            result = solve_restricted_mip(
+                state,
+                relaxation.model.restriction,
+                list(dict.fromkeys([*relaxation.multipliers, *peaks])),
+                nodes=NODES if state.seconds_left is None else None,
+                gap=state.target_gap / 4,
+                seed=self._seed,
+                meanwhile=partial(self._improve_meanwhile, SMALLER_SHARE * pairs) if concurrent else None,
+            )
+        self._fix()
+        if result is None:
+            # Either what is left has become much smaller, or the worker failed, which it would do again.
+            return self._pairs > SMALLER_SHARE * pairs
+        if state.cost != self._cut_cost:
+            self._cut()
+        if not state.is_exhausted and not self._relaxation.is_done:
+            time_steps = list(dict.fromkeys([*result.time_steps, *self._relaxation.multipliers]))
+            prove_rest(state, self._relaxation, time_steps, seed=self._seed)
+        return True
+
+    def _improve_meanwhile(self, smaller: float, has_result: Callable[[], bool]) -> bool:
+        """Take one step on the other core: walk and, where walks do not help any more, separate cuts.
+
+        Returns False once at most `smaller` pairs are left.
+        """
+        state, before = self._state, self._state.cost
+        if self._idle_walks < WALKS_PER_MIP or state.cost == self._cut_cost:
+            self._search.walk_while(has_result)
+        else:
+            self._cut()
+        self._idle_walks = 0 if state.cost != before else self._idle_walks + 1
+        if state.cost != before:
+            self._fix()
+        return self._pairs > smaller
+
+    def _cut(self) -> None:
+        """Separate cuts, and exclude strategies by the bound that they prove."""
+        state, relaxation = self._state, self._relaxation
+        if state.is_exhausted or relaxation.is_done:
+            return
+        with state.operator("cuts", self._pairs):
+            flags = select_promising(
+                relaxation.model.arrays, relaxation.min_marginals(), relaxation.incumbent_flags(), pairs=CUT_PAIRS
+            )
+            self._relaxation = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
+            self._cut_cost = state.cost
+        self._fix()
+
+
+def prove_rest(state: SolveState, relaxation: Relaxation, time_steps: list[int], *, seed: int) -> None:
+    """Let CP-SAT prove the bound, or find a cheaper assignment, among what the relaxation has not excluded.
+
+    time_steps: the capacity rows of its model; fewer rows than the problem's only weaken the bound.
+    """
+    if state.is_exhausted or relaxation.is_done or state.assignment is None:
+        return
+    restriction, upper_cutoff, left = relaxation.model.restriction, state.upper_cutoff, state.seconds_left
+    seconds = None if left is None else TIME_MARGIN * left
+    with state.operator("CP-SAT", restriction.problem.arrays.pairs):
+        proof = state.run_in_worker(partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed))
+        if proof is not None:
+            bound, assignment = proof
+            if assignment is not None:
+                state.submit(restriction.postsolve(assignment))
+            # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
+            state.raise_lower_bound(min(bound, upper_cutoff))
