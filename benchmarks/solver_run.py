@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from solvers import Problem, solve
 from solvers.isolated_process import stop_idle_processes
 from solvers.presolve import presolve
-from solvers.solution import Progress
+from solvers.solution import Progress, TrajectoryPoint
 
 
 def solved(problem: Problem, began: float, seconds: float, seed: int, deterministic: bool) -> dict[str, Any]:
@@ -35,12 +35,19 @@ def solved(problem: Problem, began: float, seconds: float, seed: int, determinis
         "peak_mib": peak_bytes() >> 20,
         "first_s": first[0] if first else None,
         "choice": found.assignment,
+        "trajectory": _by_second(found.trajectory),
     }
     began = time.perf_counter()
     reduced = presolve(problem)
     row["presolve_s"] = round(time.perf_counter() - began, 1)
     row["left"] = None if reduced is None else reduced.problem.arrays.node_start.size - 1
     return row
+
+
+def _by_second(trajectory: Sequence[TrajectoryPoint]) -> list[list[Any]]:
+    """Return the last point of each second: second, cost, bound and the operator that moved them."""
+    last = {int(point.seconds): [point.cost, point.bound, point.operator] for point in trajectory}
+    return [[second, *point] for second, point in sorted(last.items())]
 
 
 def processor_s() -> float:

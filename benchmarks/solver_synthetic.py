@@ -1,10 +1,11 @@
 """Runs the solver on synthetic instances that resemble every class of public ones; it was not tuned on them.
 
-    python -m benchmarks.solver_synthetic [--names U-Net ...] [--seeds 0 1 ...] [--layered] [--no-twins]
+    python -m benchmarks.solver_synthetic [--names U-Net ...] [--seeds 0 1 ...] [--layered] [--no-twins] [--cross-cuts]
 
 Each network (tests/testing/synthetic_instances) is solved as it is, where the proven gap bounds the loss, and as a
 twin of the same structure with a known optimum (tests/testing/solver_instances.py), where the loss is known.
---layered adds random layered graphs with known optima. Every run is a process of its own.
+--layered adds random layered graphs with known optima. --cross-cuts runs instead a family of ten, each of which many
+time steps cut (tests/testing/cross_cuts.py), for 60 seconds each. Every run is a process of its own.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Any
 from benchmarks.record import write
 from benchmarks.solver_run import alone, rows_shown, solved
 from solvers import Problem, evaluate
+from tests.testing.cross_cuts import cross_cut
 from tests.testing.solver_instances import CLASSES, planted, twin
 from tests.testing.synthetic_instances import LOOKS, look_alike
 
 SECONDS, LARGE_SECONDS, LARGE_NODES = 60.0, 180.0, 10_000
+CROSS_CUTS = 10
 COLUMNS = ("nodes", "left", "known", "cost", "bound", "gap", "seconds", "presolve_s", "cpu_s", "peak_mib", "first_s")
 
 
@@ -44,6 +47,10 @@ def its_twin(name: str, seed: int, most: float) -> dict[str, Any]:
 
 def layered(name: str, seed: int, most: float) -> dict[str, Any]:
     return _run(*planted(seed, CLASSES[name]), seed, most)
+
+
+def cross_cut_number(name: str, seed: int, most: float) -> dict[str, Any]:
+    return _run(cross_cut(int(name.split()[-1])), None, seed, min(most, SECONDS))
 
 
 def table(result: dict[str, Any]) -> str:
@@ -72,18 +79,22 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--layered", action="store_true")
     parser.add_argument("--no-twins", action="store_true")
+    parser.add_argument("--cross-cuts", action="store_true")
     parser.add_argument("--seconds", type=float, default=LARGE_SECONDS, help="at most, of each run")
     asked = parser.parse_args()
     ways = [(as_it_is, "")] if asked.no_twins else [(as_it_is, ""), (its_twin, ", twin")]
     runs = [(name, how, extra) for name in LOOKS for how, extra in ways]
     runs += [(name, layered, ", layered") for name in CLASSES if asked.layered]
+    if asked.cross_cuts:
+        runs = [(f"cross-cut {number}", cross_cut_number, "") for number in range(CROSS_CUTS)]
     rows: list[dict[str, Any]] = []
     for name, how, extra in runs:
         if any(part in name for part in asked.names):
             for seed in asked.seeds:
                 rows.append({"instance": name + extra, **alone(how, name, seed, asked.seconds)})
                 print(rows_shown(rows[-1:], COLUMNS), flush=True)
-    write("solver_synthetic", {"seconds": asked.seconds, "load": os.getloadavg()[1], "runs": rows})
+    name = "solver_cross_cuts" if asked.cross_cuts else "solver_synthetic"
+    write(name, {"seconds": asked.seconds, "load": os.getloadavg()[1], "runs": rows})
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import pytest
 from solvers import IMPOSSIBLE, Problem, evaluate, solve, usage_profile
 from solvers.dual_lns import find_min_usage_assignment
 from solvers.exhaustive import find_cheapest
+from solvers.presolve import presolve
+from tests.testing.cross_cuts import cross_cut
 from tests.testing.random_problems import tiny_public
 from tests.testing.seeds import seeds
 from tests.testing.solver_instances import twin
@@ -37,6 +39,17 @@ def test_the_same_seed_makes_the_same_problem() -> None:
     first, again = (look_alike("Gemma 2, training", 5, 1).arrays for _ in range(2))
     assert first.cost.tobytes() == again.cost.tobytes()
     assert first.pair_cost.tobytes() == again.pair_cost.tobytes()
+
+
+@pytest.mark.slow
+def test_presolve_leaves_of_a_cross_cut_few_nodes_many_pairs_and_many_time_steps() -> None:
+    for seed in range(2):
+        reduced = presolve(cross_cut(seed))
+        assert reduced is not None
+        arrays = reduced.problem.arrays
+        assert 150 <= arrays.node_start.size - 1 <= 200, seed
+        assert 70_000 <= arrays.pairs <= 90_000, seed
+        assert arrays.time_steps >= 1500, seed
 
 
 @pytest.mark.parametrize("name", ["graph network, inference", "U-Net, inference"])
