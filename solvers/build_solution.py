@@ -38,6 +38,7 @@ def build_solution(
         failures=tuple(state.failures),
         log=tuple(state.log),
         trajectory=tuple(state.trajectory),
+        bound_numeric=state.bound_numeric,
         nearest=tuple(filter(None, (_postsolve(each, reduced) for each in state.nearest(multipliers, nearest)))),
     )
 

@@ -1,7 +1,8 @@
-"""solve(): presolve, message passing, the Lagrangian dual, then restricted MIPs, cuts, dives and branch and bound.
+"""solve(): presolve, and a root relaxation by message passing; then the engine (solvers/engine.py) for problems with a
+usage limit, and for others the Lagrangian dual, restricted MIPs, cuts, dives and branch and bound.
 
-A large problem with a usage limit also gets a large-neighbourhood search, before all that (a good incumbent early lets
-reduced costs exclude more strategies) and again with the time that is left.
+The others have no limit or usage on edges, which the search cannot track and Adam's direction does not see: there
+Kelley's planes need a few evaluations for what the ascent does not find.
 """
 
 from __future__ import annotations

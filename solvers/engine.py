@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
@@ -92,6 +94,7 @@ class Engine:
         problem, limit, pairs = relaxation.model.restriction.problem, state.problem.limit or 0, self._pairs
         profiles = [usage_profile(problem, assignment) for assignment, _ in relaxation.possible_elites(ELITES)]
         peaks = [time_step for profile in profiles for time_step in find_peaks(profile - limit)]
+        cutoff = state.upper_cutoff
         with state.operator("MIP of the rest", pairs):
             result = solve_restricted_mip(
                 state,
@@ -102,6 +105,9 @@ class Engine:
                 seed=self._seed,
                 meanwhile=partial(self._improve_meanwhile, SMALLER_SHARE * pairs) if concurrent else None,
             )
+        if result is not None and np.isfinite(result.bound):
+            # What has been excluded costs at least the cutoff.
+            state.bound_numeric = min(result.bound, float(cutoff))
         self._fix()
         if result is None:
             # Either what is left has become much smaller, or the worker failed, which it would do again.

@@ -53,19 +53,22 @@ class RestrictedMip:
     def __call__(self) -> MipResult:
         """Return the best assignment found that keeps the limit."""
         polytope = LocalPolytope(self.problem, self.unit)
-        assignment, finished = polytope.solve(self)
-        return MipResult(assignment, finished, polytope.time_steps, polytope.pairs)
+        assignment, solution = polytope.solve(self)
+        return MipResult(
+            assignment, solution.is_complete, polytope.time_steps, polytope.pairs, solution.bound * self.unit
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MipResult:
-    """A MIP's assignment (None: none found), whether it ran to its own end, the time steps that have capacity rows, and
-    the number of its pair columns."""
+    """A MIP's assignment (None: none found), whether it ran to its own end, the time steps that have capacity rows, the
+    number of its pair columns, and the solver's lower bound in cost units, which is no proof: it is floating-point."""
 
     assignment: Integers | None
     is_complete: bool
     time_steps: list[int]
     pairs: int
+    bound: float
 
 
 class LocalPolytope:
@@ -249,8 +252,8 @@ class LocalPolytope:
         best = [int(values[a:b].argmax()) for a, b in pairwise(starts)]
         return np.array(best, np.int64)
 
-    def solve(self, task: RestrictedMip) -> tuple[Integers | None, bool]:
-        """Return the best assignment found that keeps the limit, if any, and whether the last MIP ran to its end."""
+    def solve(self, task: RestrictedMip) -> tuple[Integers | None, MipSolution]:
+        """Return the best assignment found that keeps the limit, if any, and the solution of the last MIP."""
         limit, until = self._problem.limit, None if task.seconds is None else time.monotonic() + task.seconds
         if limit is not None:
             self.add_capacity_rows(task.time_steps)
@@ -265,13 +268,13 @@ class LocalPolytope:
             assignment = self._to_assignment(solution.values)
             evaluation = evaluate(self._problem, assignment)
             if evaluation.feasible or limit is None or not evaluation.allowed:
-                return assignment, solution.is_complete
+                return assignment, solution
             over = usage_profile(self._problem, assignment) - limit
             for time_step in find_peaks(over):
                 # A row that was kept only within the solver's tolerance is tightened by twice what it let through.
                 slip = 2 * int(over[time_step]) if time_step in self._row_of else 0
                 self._add_capacity_row(time_step, float(limit - slip))
-        return None, solution.is_complete
+        return None, solution
 
 
 def _segment_positions(starts: Integers, sizes: Integers) -> Integers:

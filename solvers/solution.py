@@ -78,6 +78,9 @@ class Solution:
 
     log: every run of an operator. trajectory: cost and bound over time.
 
+    bound_numeric: HiGHS's lower bound of the cost, from the last MIP of all that reduced costs left (None: there was no
+    such MIP). It holds within HiGHS's tolerances (1e-6) and is no proof; bound is independent of it, and may be above.
+
     failures: what became of each worker process that failed, for example for lack of memory; none of them is the
     problem's fault, and another run may do better.
 
@@ -103,3 +106,4 @@ class Solution:
     failures: tuple[str, ...] = ()
     log: tuple[OperatorSlice, ...] = ()
     trajectory: tuple[TrajectoryPoint, ...] = ()
+    bound_numeric: float | None = None

@@ -53,7 +53,7 @@ class SolveState:
     of the assignments seen, by their bytes. min_peak, min_peak_assignment: the least peak usage seen, in bytes.
     min_feasible_limit_bound: a proven lower bound of every assignment's peak. reproducible: False once the clock, a
     cancellation or a solver's time limit has decided anything. failures: what became of each worker that failed. log,
-    trajectory: as in Solution. meanwhile: what to do while a worker process is busy (None: wait).
+    trajectory, bound_numeric: as in Solution. meanwhile: what to do while a worker process is busy (None: wait).
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class SolveState:
         self.stop_reason = ""
         self.reproducible = True
         self.failures: list[str] = []
+        self.bound_numeric: float | None = None
         self.log: list[OperatorSlice] = []
         self.trajectory: list[TrajectoryPoint] = []
         self.meanwhile: Meanwhile | None = None

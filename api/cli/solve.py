@@ -71,6 +71,7 @@ def _solution_document(solution: solvers.Solution, deterministic: bool) -> dict[
         "status": solution.status,
         "cost": solution.cost,
         "bound": solution.bound,
+        "bound_numeric": solution.bound_numeric,
         "gap": solution.gap,
         "reason": solution.reason,
         "least_limit": solution.min_feasible_limit,

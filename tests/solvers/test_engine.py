@@ -19,6 +19,8 @@ def test_answers_by_the_clock_equal_the_exhaustive_search(make: Callable[[int], 
         problem, wanted = with_best(make, seed)
         found = solve(problem, gap=0.0, time_limit=60.0, processes=processes)
         assert found.failures == (), seed
+        if found.bound_numeric is not None and wanted is not None:
+            assert found.bound_numeric <= wanted[1].cost * (1 + 1e-6) + 1, seed
         assert found.cost == (None if wanted is None else wanted[1].cost), seed
         assert wanted is None or found.bound <= wanted[1].cost, seed
 
