@@ -4,14 +4,16 @@
 
 FOLDER holds NAME.json.gz in the contest's format and reference.json (known results and time limits). Each run is a
 process of its own. Seconds are wall clock from opening the file, with reading and presolve (presolve_s: presolve
-alone, run once more). Every cost is evaluated again on the document itself. Runs of other instances and seeds in the
-last result are kept, each with its commit. Without a folder nothing is run.
+alone, run once more); cpu_s counts all processes, and load is the machine's average of the last minute, at the end: on
+two cores more than 2 means that others took their share. Every cost is evaluated again on the document itself. Runs of
+other instances and seeds in the last result are kept, each with its commit. Without a folder nothing is run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 from statistics import median_low
@@ -34,6 +36,7 @@ def _public(path: Path, seconds: float, seed: int, deterministic: bool) -> dict[
     row = solved(build_problem(document), began, seconds, seed, deterministic)
     choice = row.pop("choice")
     judged = None if choice is None else evaluate_document(document, choice)
+    row["load"] = round(os.getloadavg()[0], 1)
     row["judged"] = judged is not None and judged.feasible and judged.cost == row["cost"]
     return row
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,8 +55,7 @@ def plan(
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
     if stages is not None:
-        for option in [name for name, path in (("--proof", proof), ("--log", log)) if path]:
-            raise InvalidRequest("option of a pipeline", got=option, wanted="a plan without --pipeline")
+        _refuse_with_pipeline({"--proof": proof, "--log": log})
         document = plan_stages(
             graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate
         )
@@ -72,6 +72,11 @@ def plan(
     (_print_plan if stages is None else print_stages)(document, as_json=as_json)
     if document["solver"]["status"] == "infeasible":
         raise typer.Exit(INFEASIBLE)
+
+
+def _refuse_with_pipeline(given: Mapping[str, Path | None]) -> None:
+    for option in filter(given.get, given):
+        raise InvalidRequest("option of a pipeline", got=option, wanted="a plan without --pipeline")
 
 
 def _validate(planned: Plan, run: RunOptions) -> Plan:

@@ -20,6 +20,7 @@ WRONG = [
     (["--pipeline", "2", "--schedule", "late"], "schedule"),
     (["--schedule", "gpipe"], "no --pipeline"),
     (["--pipeline", "2", "--proof", "proof.json"], "--proof"),
+    (["--pipeline", "2", "--log", "log.json"], "--log"),
 ]
 
 

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from planner.documents.graphs import dump_graph
+from planner.ir.mesh import Mesh
 from tests.testing.command_line import refused, shardplan
+from tests.testing.micro_steps import two_layers
+from tests.testing.small_documents import written
 
 # Cheapest without the limit: (0, 0) at 1; it uses 4 at moment 1, so within 3 the best is (1, 0) at 7.
 PROBLEM: dict[str, Any] = {
@@ -79,6 +83,16 @@ def test_the_log_says_which_operator_moved_cost_and_bound(tmp_path: Path) -> Non
     last = written["trajectory"][-1]
     assert (last["cost"], last["bound"]) == (answers[0].json["cost"], answers[0].json["bound"])
     assert [point["bound"] for point in written["trajectory"]] == sorted(p["bound"] for p in written["trajectory"])
+
+
+def test_the_log_of_a_plan_has_the_cost_and_bound_of_the_plan(tmp_path: Path) -> None:
+    graph = written(tmp_path / "step.json", dump_graph(two_layers(4), Mesh.parse("2")))
+    done = shardplan("plan", graph, "--mesh", "2x2", "--deterministic", "--json", "--log", tmp_path / "log.json")
+    assert done.code == 0, done.err
+    last = json.loads((tmp_path / "log.json").read_text())["trajectory"][-1]
+    assert (last["cost"] * 1e-12, last["bound"] * 1e-12) == pytest.approx(
+        (done.json["objective_s"], done.json["bound_s"]), rel=1e-9
+    )
 
 
 def test_the_solution_is_written_to_the_output(problem: Path, tmp_path: Path) -> None:
