@@ -65,6 +65,11 @@ def test_processes_compute_the_graph_and_receive_what_was_predicted(tmp_path: Pa
             completed = propagate(graph, mesh)
             programs.append(materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh)))
     programs.append(training_step("gpt2", "f32", STEP_MESH))
+    # No backend of torch has unsigned integers of 32 bits.
+    unsigned = next(
+        case for case in CASES if case.op == "add" and {kind.dtype for kind in alone(case).types.values()} == {"u32"}
+    )
+    programs.append(random_program(question_of(alone(unsigned), "3x2"), 0))
     held = [value.sharding for program in programs for value in program.values.values()]
     assert {each.reduction for each in held if each.partial} > {Reduction.SUM, Reduction.MAX}
     assert any(each.halo_sizes for each in held)

@@ -1,8 +1,8 @@
 """Collectives as calls of torch.distributed._functional_collectives.
 
-Where blocks are even and members stand in the order of their ranks, a collective is the library's own. Otherwise, and
-for an exchange, every process sends every other exactly what it lacks, by all_to_all_single with a count for each:
-first terms to combine, then copies (`planner.ir.redistribution`).
+Where blocks are even, members stand in the order of their ranks and every backend has the dtype, a collective is the
+library's own. Otherwise, and for an exchange, every process sends every other exactly what it lacks, by
+all_to_all_single with a count for each: first terms to combine, then copies (`planner.ir.redistribution`).
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ FUNCTIONAL: Mapping[Kind, FunctionalCollective] = MappingProxyType(
     }
 )
 """Every basis move. An exchange is a function of the module."""
+SENT = ("f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8")
+"""The dtypes that every backend has."""
 
 
 def group_name(axes: Axes, mesh: Mesh) -> str:
@@ -81,6 +83,7 @@ def write_collective(program: Program, move: Reshard, name: str, *, functions: A
         return name
     row = FUNCTIONAL.get(done.kind)
     is_native = row is not None and (row.reductions is None or held.sharding.reduction in row.reductions)
+    is_native = is_native and (held.type.dtype in SENT or done.kind is Kind.ALL_SLICE)
     if row is None or not is_native or not _is_plain(program, move):
         groups.add(tuple(sorted(done.axes)))
         return f"{_write_exchange(program, move, functions)}({name})"

@@ -37,11 +37,12 @@ def put(x, piece, elements):
 
 
 def send(elements, sent, arrived, like, group):
-    """Send every peer its elements; `arrived` is the sizes of the pieces that come from each."""
-    flat = torch.cat(elements) if elements else like.new_empty(0)
-    counts = [sum(sizes) for sizes in arrived]
-    flat = funcol.wait_tensor(funcol.all_to_all_single(flat, counts, sent, group))
-    return flat.split([size for sizes in arrived for size in sizes])
+    """Send every peer its elements, as bytes: not every backend has every dtype. `arrived` is the sizes of the pieces
+    that come from each."""
+    flat, size = torch.cat(elements) if elements else like.new_empty(0), like.element_size()
+    counts, sizes = [size * sum(pieces) for pieces in arrived], [size * count for count in sent]
+    raw = funcol.wait_tensor(funcol.all_to_all_single(flat.view(torch.uint8), counts, sizes, group))
+    return raw.view(like.dtype).split([piece for pieces in arrived for piece in pieces])
 '''
 COMBINED = {
     Reduction.SUM: "total + term",
