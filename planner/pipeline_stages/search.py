@@ -120,7 +120,7 @@ class StageSearch:
         stages = []
         for number, ((first, last), plan) in enumerate(zip(spans, plans, strict=True)):
             self.costs.certify("passes", first, last)
-            self.costs.certify("long", first, last)
+            self.costs.certify("long", first, last, held=self.held[number])
             if self.schedule.is_split:
                 self.costs.certify("through", first, last)
             if not number:
@@ -185,7 +185,11 @@ class StageSearch:
                 continue
             row, inside = self.costs.row(part), self.costs.matrix(part)
             if part == "passes" and ends:
-                inside = self.costs.matrix("step", self.held[stage]) if ends == 1 else self.costs.matrix("long") / LONG
+                inside = (
+                    self.costs.matrix("step", self.held[stage])
+                    if ends == 1
+                    else self.costs.matrix("long", self.held[stage]) / LONG
+                )
                 inside = inside / count
             total = total + before * row[:, None] + own * inside + after * (row[-1] - row)[None, :]
         return total if path.ends_in_stage or not path.passes[0] else total + update

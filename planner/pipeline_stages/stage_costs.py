@@ -9,7 +9,7 @@ unit, is a plan of the unit that costs and holds no more.
     passes    P, all passes of one micro-batch, without update
     through   forward and backward pass of one micro-batch without late ops
     forward   forward pass of one micro-batch
-    long      the same as `step` with LONG times as many micro-batches, none in flight
+    long      the same as `step` with LONG times as many micro-batches
 """
 
 from __future__ import annotations
@@ -96,20 +96,23 @@ class StageCosts:
         )
         return pipeline.plan_step(step, self.model, request)
 
-    def certify(self, part: Part, first: int, last: int) -> None:
-        """Solve a part of an interval's step for a bound, which counts beside the sum of its units'."""
-        key = part, first, last, ALONE
-        if key not in self.certified:
-            self.certified[key] = self._bound(part, self.stage(first, last))
+    def certify(self, part: Part, first: int, last: int, *, held: Held = ALONE) -> None:
+        """Solve a part of an interval's step for a bound, which counts beside the sum of its units'.
 
-    def _bound(self, part: Part, stage: StageGraph) -> float:
+        `held`: the micro-batches in flight, where the part has the memory of a whole step.
+        """
+        key = part, first, last, held
+        if key not in self.certified:
+            self.certified[key] = self._bound(part, self.stage(first, last), held)
+
+    def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE) -> float:
         match part:
             case "step":
                 graph = stage.make_step(self.microbatches, ALONE, is_split=self.is_split)
             case "once":
                 graph = stage.make_step(1, ALONE, is_split=self.is_split)
             case "long":
-                graph = stage.make_step(min(LONG * self.microbatches, MAX_MICROBATCHES), ALONE, is_split=self.is_split)
+                graph = stage.make_step(min(LONG * self.microbatches, MAX_MICROBATCHES), held, is_split=self.is_split)
             case "through" if self.is_split:
                 graph = stage.make_passes(lambda op, late: op.id not in late)
             case "forward":

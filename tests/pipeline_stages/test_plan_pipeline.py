@@ -75,6 +75,15 @@ def test_the_plan_is_that_of_trying_every_partition(seed: int) -> None:
     assert 0 < planned.certificate.bound_s <= planned.step_s
 
 
+def test_bounds_of_long_steps_count_micro_batches_in_flight() -> None:
+    model, request = CostModel(MESH, HARDWARE), Request(memory_limit_bytes=120_000, gap=0.0)
+    costs = StageCosts(find_units(tiny(layers=2, train="adam")), model, request, 8, False, 1, Deadline())
+    for held in ((0, 0), (3, 0)):
+        costs.certify("long", 0, 3, held=held)
+    alone, more = (costs.matrix("long", held)[0, 3] for held in ((0, 0), (3, 0)))
+    assert alone < more < np.inf
+
+
 def test_one_stage_takes_the_step_of_a_plan_without_stages() -> None:
     planned = plan_of(tiny(), PipelineRequest(1))
     (stage,) = planned.stages
