@@ -70,12 +70,14 @@ class StageGraph:
         return replace(self.graph, inputs=inputs, ops=ops, outputs=ends or ops[-1].values[:1])
 
     def _find_late(self, step: Graph) -> frozenset[str]:
-        """Return the backward ops that no gradient sent down depends on."""
+        """Return the backward ops that no gradient sent down depends on; an accumulator follows what it adds up."""
         needed = set(self.sent_gradients)
         for op in reversed(step.ops):
             if not needed.isdisjoint(op.values):
                 needed.update(op.inputs)
-        return frozenset(op.id for op in step.ops if op.phase == "backward" and needed.isdisjoint(op.values))
+        late = [op for op in step.ops if op.phase == "backward" and needed.isdisjoint(op.values)]
+        added = {value for op in late if not op.accumulates for value in op.values}
+        return frozenset(op.id for op in late if not op.accumulates or op.inputs[0] in added)
 
 
 def extract_stage(units: Units, first: int, last: int) -> StageGraph:
