@@ -228,6 +228,12 @@ class TrainingOptions(StrictModel):
 class ModelSizes(TrainingOptions):
     """The sizes of a built-in model; omitted sizes are the published ones."""
 
+    prefill: Annotated[
+        bool, Field(description="Inference: all tokens at once, with the keys and values that decoding keeps.")
+    ] = False
+    decode: Annotated[
+        bool, Field(description="Inference: one token a sequence, with a cache of keys and values of --seq tokens.")
+    ] = False
     layers: Annotated[
         int | None, Field(ge=1, le=MAX_LAYERS, description="Number of layers; else the published one.")
     ] = None

@@ -18,9 +18,10 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from planner.errors import InvalidRequest
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.zoo.families import build_logits
-from planner.frontends.zoo.model_builder import ModelBuilder
-from planner.frontends.zoo.models import MAX_SIZE, MODELS, find_model
+from planner.frontends.zoo.model_builder import KeyValueCache, ModelBuilder
+from planner.frontends.zoo.models import MAX_SIZE, MODELS, Model, find_model
 from planner.frontends.zoo.optimizers import OPTIMIZERS
 from planner.frontends.zoo.training import append_training_step
 from planner.frontends.zoo.update import MasterMode, parse_training
@@ -43,6 +44,8 @@ def import_zoo(
     clip_grad_norm: float | None = None,
     master: MasterMode = "auto",
     capacity: float = 1.0,
+    prefill: bool = False,
+    decode: bool = False,
     **sizes: int | None,
 ) -> dict[str, Any]:
     """Return the graph document of a published model (a key of MODELS).
@@ -51,10 +54,15 @@ def import_zoo(
     that of parameters and activations. With `precision` parameters are stored in f32 and cast to bf16 or f16 before
     their first use; their gradients are cast back, and `dtype` must be left out or be the narrow one. `train`
     names the optimizer of a training step on `input_ids` and `labels`, a key of OPTIMIZERS such as `adamw`, with
-    hyperparameters as in `adamw:lr=3e-4`; None means inference. `clip_grad_norm` and `master` are those of
+    hyperparameters as in `adamw:lr=3e-4`; None means a forward pass. `clip_grad_norm` and `master` are those of
     `planner.frontends.zoo.update.Training`. `capacity` is how many times its even share of the tokens an expert may
     take. `sizes` overrides fields of
     `planner.frontends.zoo.models.Model`, such as `layers`.
+
+    With `prefill` the outputs are the logits of the last token and the keys and values of every layer. With `decode`
+    the graph computes one token for each sequence: its state is a cache of the keys and values of `seq` earlier tokens
+    and its `length`, its outputs are the logits, the next length, and the new key and value of every layer, which are
+    to be written into the cache.
 
     Raises InvalidRequest for a name, an option or sizes that do not exist or contradict each other.
     """
@@ -72,8 +80,12 @@ def import_zoo(
             raise InvalidRequest(what, got=size, wanted=f"1 to {MAX_SIZE}")
     if not 0 < capacity <= MAX_SIZE:
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
+    if sum((prefill, decode, training is not None)) > 1:
+        raise InvalidRequest("kinds of graph", got="several", wanted="one of prefill, decode and train")
     builder = ModelBuilder(dtype, parameter_dtype=None if precision is None else "f32")
-    ids = builder.input("input_ids", [batch, seq], "input", dtype="i64")
+    ids = builder.input("input_ids", [batch, 1 if decode else seq], "input", dtype="i64")
+    if prefill or decode:
+        return builder.document(name, _infer(builder, shape, ids, tokens=seq if decode else 0, capacity=capacity))
     logits = build_logits(builder, shape, ids, capacity=capacity)
     outputs = [logits]
     if training is not None:
@@ -81,6 +93,18 @@ def import_zoo(
             builder, logits, builder.input("labels", [batch, seq], "input", dtype="i64"), training=training
         )
     return builder.document(name, outputs)
+
+
+def _infer(
+    builder: ModelBuilder, model: Model, ids: DocumentValue, *, tokens: int, capacity: float
+) -> list[DocumentValue]:
+    """Build logits and keys and values to keep; `tokens`: how many earlier ones there are. Return the outputs."""
+    length = builder.input("length", [], "buffer", dtype="i64") if tokens else None
+    builder.cache = KeyValueCache(tokens, length)
+    logits = build_logits(builder, model, ids, capacity=capacity)
+    if length is not None:
+        builder.next[length.id] = builder.emit("add", [length], scalar=1)
+    return [logits, *builder.next.values(), *builder.cache.written]
 
 
 def _check(what: str, got: str | None, known: tuple[str | None, ...]) -> None:

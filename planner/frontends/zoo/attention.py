@@ -16,7 +16,7 @@ from typing import Any
 
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.zoo.layers import linear, rms_norm
-from planner.frontends.zoo.model_builder import ModelBuilder
+from planner.frontends.zoo.model_builder import KeyValueCache, ModelBuilder
 from planner.frontends.zoo.models import Model
 from planner.ir.graph import TensorType
 
@@ -44,20 +44,49 @@ def attention(
 ) -> DocumentValue:
     """Apply causal attention to query, key and value [batch, *heads, sequence, head], and to the scores of sinks.
 
-    Return [batch, sequence, width].
+    With a cache that has a length, the one query attends to the cached keys too. Return [batch, sequence, width].
     """
-    attrs: dict[str, Any] = (
-        {"causal": True} | ({"window": window} if window else {}) | ({} if scale is None else {"scale": scale})
-    )
     query, _, value, *sinks = operands
+    attrs: dict[str, Any] = ({} if scale is None else {"scale": scale}) | ({"sinks": True} if sinks else {})
     shape = [*query.shape[:-1], value.shape[-1]]
-    attrs |= {"sinks": True} if sinks else {}
-    mixed = builder.emit("scaled_dot_product_attention", operands, shape, **attrs)
+    if builder.cache is not None:
+        operands = _keep(builder, builder.cache, operands, window=window)
+    if builder.cache is not None and builder.cache.length is not None:
+        mixed = builder.emit("cached_attention", operands, shape, **attrs)
+    else:
+        attrs |= {"causal": True} | ({"window": window} if window else {})
+        mixed = builder.emit("scaled_dot_product_attention", operands, shape, **attrs)
     batch, *heads, sequence, head = mixed.shape
     count = len(heads)
     order = [0, 1 + count, *range(1, 1 + count), 2 + count]
     back = builder.emit("transpose", [mixed], [batch, sequence, *heads, head], permutation=order)
     return builder.emit("reshape", [back], [batch, sequence, math.prod(heads) * head])
+
+
+def _keep(
+    builder: ModelBuilder, cache: KeyValueCache, operands: Sequence[DocumentValue], *, window: int
+) -> Sequence[DocumentValue]:
+    """Keep the keys and values that later tokens attend to. Return the operands of attention, with the cache if any.
+
+    A layer with a window keeps those of the last tokens only, in any order: keys are turned by their positions already.
+    """
+    query, key, value, *sinks = operands
+    most = window - 1 if window else cache.tokens
+    if cache.length is None:
+        dim = len(key.shape) - 2
+        kept = min(most or key.shape[dim], key.shape[dim])
+        for each in (key, value):
+            shape, first = [*each.shape[:dim], kept, each.shape[-1]], each.shape[dim] - kept
+            last = builder.emit("slice", [each], shape, dim=dim, start=first, stop=first + kept) if first else each
+            cache.written.append(last)
+        return operands
+    room = [*key.shape[:-2], min(most, cache.tokens)]
+    past = [
+        builder.input(f"{name}_cache", [*room, each.shape[-1]], "buffer")
+        for name, each in (("key", key), ("value", value))
+    ]
+    cache.written += [key, value]
+    return [query, *past, key, value, cache.length, *sinks]
 
 
 def grouped_attention(builder: ModelBuilder, model: Model, x: DocumentValue, *, reach: Reach) -> DocumentValue:

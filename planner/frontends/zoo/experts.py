@@ -2,7 +2,8 @@
 
 A layer of experts dispatches by capacity, as GShard does (D. Lepikhin et al., 2020): every expert takes at most
 c = ceil(capacity * active * group / experts) tokens of each group, first choices before second ones, and drops the
-rest. A group is a sequence, or `Model.routing_group` tokens of one in a row. All sizes are therefore static. The expert
+rest. A group is a sequence, or `Model.routing_group` tokens of one in a row; of sequences of one token, it is of the
+batch. All sizes are therefore static. The expert
 is a dim like any other: splitting it is expert parallelism, and the all-to-all is the reshard between tokens split by
 batch and tokens split by expert. The products of the experts cost as much as `active` of them, not all. The products
 with the one-hot dispatch are counted as they are, 2 group / (3 hidden width of an expert) of the experts' own: groups
@@ -37,6 +38,7 @@ PENALTY = 1e4
 def experts(builder: ModelBuilder, x: DocumentValue, model: Model, *, capacity: float) -> DocumentValue:
     """Apply one network like `gated_mlp` per expert; each token visits `model.active` of them, and the shared ones."""
     sequence, width = x.shape[-2:]
+    sequence = math.prod(x.shape[:-1]) if sequence == 1 else sequence
     group = math.gcd(sequence, model.routing_group) if model.routing_group else sequence
     grouped = builder.reshape(x, [math.prod(x.shape[:-1]) // group, group, width])
     slots = min(group, math.ceil(capacity * model.active * group / model.experts))

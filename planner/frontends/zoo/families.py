@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.errors import InvalidRequest
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.zoo import layers
 from planner.frontends.zoo.attention import Reach, attention, grouped_attention, latent_attention, split_heads
@@ -15,15 +16,30 @@ def gpt(builder: ModelBuilder, model: Model, ids: DocumentValue, *, capacity: fl
     batch, sequence = ids.shape
     width = model.width
     words = builder.input("transformer.wte.weight", [model.vocabulary, width])
-    places = builder.input("transformer.wpe.weight", [max(model.positions, sequence), width])
-    at = builder.emit("arange", [], (sequence,), dtype="i64")
+    rows = max(model.positions, _count_positions(builder, sequence))
+    places = builder.input("transformer.wpe.weight", [rows, width])
+    length = builder.cache and builder.cache.length
+    at = builder.reshape(length, [1]) if length else builder.emit("arange", [], (sequence,), dtype="i64")
     tokens = builder.emit("embedding", [words, ids], [batch, sequence, width])
     x = builder.emit("add", [tokens, builder.emit("embedding", [places, at], [sequence, width])])
     for layer in range(model.layers):
         with builder.within(f"transformer.h.{layer}"):
             x = _gpt_block(builder, model, x)
-    x = layers.layer_norm(builder, "transformer.ln_f", x, model=model)
-    return builder.emit("linear", [x, words], [batch, sequence, model.vocabulary])
+    x = _last_token(builder, layers.layer_norm(builder, "transformer.ln_f", x, model=model))
+    return builder.emit("linear", [x, words], [*x.shape[:2], model.vocabulary])
+
+
+def _count_positions(builder: ModelBuilder, sequence: int) -> int:
+    """Return how many positions there may be: those of the cache, and those of the graph's own tokens."""
+    return sequence + (builder.cache.tokens if builder.cache else 0)
+
+
+def _last_token(builder: ModelBuilder, x: DocumentValue) -> DocumentValue:
+    """Return the last token of [batch, sequence, width] where only the next one is predicted, else all."""
+    batch, sequence, width = x.shape
+    if builder.cache is None or sequence == 1:
+        return x
+    return builder.emit("slice", [x], [batch, 1, width], dim=1, start=sequence - 1, stop=sequence)
 
 
 def _gpt_block(builder: ModelBuilder, model: Model, x: DocumentValue) -> DocumentValue:
@@ -46,6 +62,9 @@ def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, *, capacity
     Weights of Gemma's norms are those of its checkpoints plus one. The parts of latent heads that are turned have their
     pairs in halves, not side by side as in DeepSeek's checkpoints.
     """
+    if builder.cache is not None and model.kv_rank:
+        wanted = "a model without latent attention, whose cache is of another kind"
+        raise InvalidRequest("keys and values to keep", got=model.family, wanted=wanted)
     batch, sequence = ids.shape
     words = builder.input("model.embed_tokens.weight", [model.vocabulary, model.width])
     angles = _angles(builder, model, sequence, name="rotary_emb")
@@ -58,14 +77,19 @@ def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, *, capacity
         with builder.within(f"model.layers.{layer}"):
             x = _add_attention(builder, model, x, reach=Reach(local if window else angles, window))
             x = _add_feed_forward(builder, model, x, capacity=capacity if model.has_experts(layer) else None)
-    x = layers.rms_norm(builder, "model.norm", x, model=model)
+    x = _last_token(builder, layers.rms_norm(builder, "model.norm", x, model=model))
     head = words if model.style.is_tied else builder.input("lm_head.weight", words.shape)
-    return builder.emit("linear", [x, head], [batch, sequence, model.vocabulary])
+    return builder.emit("linear", [x, head], [*x.shape[:2], model.vocabulary])
 
 
 def _angles(builder: ModelBuilder, model: Model, sequence: int, *, name: str) -> list[DocumentValue]:
-    shape = [sequence, model.rotated // 2]
-    return [builder.input(f"model.{name}.{part}", shape, "buffer") for part in ("cos", "sin")]
+    half = model.rotated // 2
+    shape = [_count_positions(builder, sequence), half]
+    tables = [builder.input(f"model.{name}.{part}", shape, "buffer") for part in ("cos", "sin")]
+    if builder.cache is None or builder.cache.length is None:
+        return tables
+    at = builder.reshape(builder.cache.length, [1])
+    return [builder.emit("embedding", [table, at], [1, half]) for table in tables]
 
 
 def _add_attention(builder: ModelBuilder, model: Model, x: DocumentValue, *, reach: Reach) -> DocumentValue:

@@ -7,6 +7,7 @@ are cast back (Micikevicius et al., "Mixed precision training", ICLR 2018).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from planner.frontends.graph_builder import DocumentValue, GraphBuilder, build_document
@@ -15,13 +16,28 @@ from planner.ir.graph import TensorType
 VERSION = "1"
 
 
+@dataclass
+class KeyValueCache:
+    """The keys and values that attention keeps for later tokens.
+
+    tokens   those of earlier tokens that there is room for
+    length   how many of these are there; None: the graph computes all tokens itself
+    written  the keys and values that the graph computes, in the order of the layers
+    """
+
+    tokens: int = 0
+    length: DocumentValue | None = None
+    written: list[DocumentValue] = field(default_factory=list)
+
+
 class ModelBuilder(GraphBuilder):
     """What has been written so far; `dtype` is that of activations, `prefix` starts every node's id.
 
     `parameter_dtype` is that of the parameters as they are stored, else `dtype`.
 
     `next` maps the id of an input to the output that takes its place in the next run. `backward_rules` holds the rules
-    of values whose op alone does not say how its gradient is computed (`planner.frontends.zoo.backward_ops`).
+    of values whose op alone does not say how its gradient is computed (`planner.frontends.zoo.backward_ops`). `cache`
+    is there where keys and values are kept for later tokens.
     """
 
     def __init__(self, dtype: str, prefix: str = "", parameter_dtype: str | None = None) -> None:
@@ -30,6 +46,7 @@ class ModelBuilder(GraphBuilder):
         self.parameter_dtype = parameter_dtype or dtype
         self.next: dict[str, DocumentValue] = {}
         self.backward_rules: dict[str, Callable[[Any], Any]] = {}
+        self.cache: KeyValueCache | None = None
 
     @property
     def wide(self) -> str:
