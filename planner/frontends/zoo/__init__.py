@@ -56,8 +56,7 @@ def import_zoo(
     names the optimizer of a training step on `input_ids` and `labels`, a key of OPTIMIZERS such as `adamw`, with
     hyperparameters as in `adamw:lr=3e-4`; None means a forward pass. `clip_grad_norm` and `master` are those of
     `planner.frontends.zoo.update.Training`. `capacity` is how many times its even share of the tokens an expert may
-    take. `sizes` overrides fields of
-    `planner.frontends.zoo.models.Model`, such as `layers`.
+    take. `sizes` overrides fields of `planner.frontends.zoo.models.Model`, such as `layers`.
 
     With `prefill` the outputs are the logits of the last token and the keys and values of every layer. With `decode`
     the graph computes one token for each sequence: its state is a cache of the keys and values of `seq` earlier tokens
@@ -68,12 +67,7 @@ def import_zoo(
     """
     shape = find_model(name, sizes)
     seq = min(SEQUENCE, shape.positions) if seq is None else seq
-    _check("dtype", dtype, FLOATS)
-    if precision is not None:
-        _check("precision", precision, get_args(Precision))
-        narrow = precision.partition("-")[0]
-        _check("dtype beside precision", dtype, ("bf16", narrow))
-        dtype = narrow
+    computed, stored = _choose_dtypes(dtype, precision)
     training = parse_training(train, clip_grad_norm, master)
     for what, size in (("batch", batch), ("seq", seq)):
         if not 1 <= size <= MAX_SIZE:
@@ -82,7 +76,7 @@ def import_zoo(
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
     if sum((prefill, decode, training is not None)) > 1:
         raise InvalidRequest("kinds of graph", got="several", wanted="one of prefill, decode and train")
-    builder = ModelBuilder(dtype, parameter_dtype=None if precision is None else "f32")
+    builder = ModelBuilder(computed, parameter_dtype=stored)
     ids = builder.input("input_ids", [batch, 1 if decode else seq], "input", dtype="i64")
     if prefill or decode:
         return builder.document(name, _infer(builder, shape, ids, tokens=seq if decode else 0, capacity=capacity))
@@ -93,6 +87,17 @@ def import_zoo(
             builder, logits, builder.input("labels", [batch, seq], "input", dtype="i64"), training=training
         )
     return builder.document(name, outputs)
+
+
+def _choose_dtypes(dtype: str, precision: Precision | None) -> tuple[str, str]:
+    """Return the dtype that ops compute in, and that of stored parameters. Raises InvalidRequest."""
+    _check("dtype", dtype, FLOATS)
+    if precision is None:
+        return dtype, dtype
+    _check("precision", precision, get_args(Precision))
+    narrow = precision.partition("-")[0]
+    _check("dtype beside precision", dtype, ("bf16", narrow))
+    return narrow, "f32"
 
 
 def _infer(

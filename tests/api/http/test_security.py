@@ -74,7 +74,10 @@ def test_every_operation_requires_a_key(database: str) -> None:
             for words in NO_KEYS:
                 headers = {b"Authorization": words.encode("latin-1")}
                 answer = found.client.request(
-                    method, path.format(plan="0" * 64, webhook="0" * 16, model="gpt2"), json=body, headers=headers
+                    method,
+                    path.format(plan="0" * 64, sweep="0" * 64, webhook="0" * 16, model="gpt2"),
+                    json=body,
+                    headers=headers,
                 )
                 assert answer.status_code == (200 if (method, path) in OPEN else 401), (method, path, words)
 
