@@ -9,6 +9,7 @@ import pytest
 
 from planner.choose.hardware.nccl_tests import COLLECTIVE_KINDS
 from planner.choose.hardware.network import COLLECTIVE_TIMES
+from planner.export.mlir.device_groups import DIMS
 from planner.ir.collectives import BASIS, COLLECTIVES, AxesFrom, Collective, Kind
 from planner.run.collectives import ARRAY_FUNCTIONS
 from planner.run.group_ops import MOVEMENTS, REDUCTIONS
@@ -25,6 +26,7 @@ TABLES: list[tuple[str, Iterable[str], Collection[Kind]]] = [
     ("names in nccl-tests", COLLECTIVE_KINDS.values(), SENT),
     ("array functions", ARRAY_FUNCTIONS, BASIS),
     ("names of dims in the dialect", DIM_NAMES, BASIS),
+    ("names of dims in HLO", DIMS, SENT),
     ("rows of the dialect", [row.name for row in BASIS_OPS], BASIS),
 ]
 
@@ -32,6 +34,7 @@ TABLES: list[tuple[str, Iterable[str], Collection[Kind]]] = [
 TABLE_FILES = [
     "planner/choose/hardware/nccl_tests.py",
     "planner/choose/hardware/network.py",
+    "planner/export/mlir/device_groups.py",
     "planner/export/shard_map/collectives.py",
     "planner/export/torch_program/collectives.py",
     "planner/ir/collectives.py",
@@ -44,6 +47,7 @@ FORMS_COLLECTIVES = [
     "planner/rewrite/lower_reshard.py",  # writes an exchange as the dialect's collectives
     "planner/export/sdy.py",  # makes an all_reduce part of the op before it
     "planner/frontends/mlir/rfc_collectives.py",  # the RFC calls the axes of an all_slice a sharding
+    "planner/usecases/steps/",  # which collectives a training framework's step consists of
 ]
 
 
