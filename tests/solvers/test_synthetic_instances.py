@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -64,9 +66,8 @@ def test_small_ones_are_solved_with_a_bound_that_holds_and_a_choice_that_keeps_t
 
 
 def test_no_choice_is_cheaper_than_the_planted_one_of_a_twin() -> None:
-    possible = [seed for seed in seeds(30) if _possible(seed)]
-    assert possible
-    for seed in possible:
+    # About one seed in seven makes a problem that can be a twin: each leads to the next that does.
+    for seed in sorted({next(filter(_possible, count(first))) for first in seeds(30)}):
         problem, known = twin(tiny_public(seed), seed, 1)
         wanted = find_cheapest(problem)
         assert wanted is not None
