@@ -10,6 +10,7 @@ import typer
 from api.cli.options import JsonOption, PlanArgument, console, print_json
 from planner.choose.cost import PICO
 from planner.documents.json_reader import read_json
+from planner.errors import InvalidDocument
 from planner.units import format_share, format_time
 from planner.usecases.prove import verify_plan
 
@@ -20,9 +21,17 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check the proof of a plan, without the solver, and show what it proves (exit code 1 where it is refused)."""
-    proven = verify_plan(read_json(plan_file), read_json(proof), where=str(proof))
+    plan, written = read_json(plan_file), read_json(proof)
+    try:
+        proven = verify_plan(plan, written, where=str(proof))
+    except InvalidDocument as refusal:
+        if not as_json:
+            raise
+        print_json({"verified": False, "reason": str(refusal)})
+        raise typer.Exit(1) from None
     if as_json:
-        print_json({"step_ps": proven.step_ps, "bound_ps": proven.bound_ps, "gap": proven.gap})
+        numbers = {"step_ps": proven.step_ps, "bound_ps": proven.bound_ps, "gap": proven.gap}
+        print_json({"verified": True, "reason": None, **numbers})
         return
     step, bound = format_time(proven.step_ps * PICO), format_time(proven.bound_ps * PICO)
     console().print(f"proven: the step is {step}, and no plan's is below {bound} (gap {format_share(proven.gap)})")

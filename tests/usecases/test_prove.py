@@ -229,10 +229,14 @@ def test_the_command_line_writes_and_verifies_a_proof(tmp_path: Path) -> None:
     refused = shardplan("plan", graph, "--mesh", "2x2", "--objective", "bytes", "--proof", proof)
     assert "a proof is of the step's time" in refused.err
     shown = shardplan("verify", plan, proof, "--json")
-    assert (shown.code, set(shown.json)) == (0, {"step_ps", "bound_ps", "gap"})
+    assert (shown.code, set(shown.json)) == (0, {"verified", "reason", "step_ps", "bound_ps", "gap"})
+    assert (shown.json["verified"], shown.json["reason"]) == (True, None)
     assert "no plan's is below" in shardplan("verify", plan, proof).out
     other = tmp_path / "other.json"
     assert shardplan("plan", graph, "--mesh", "4", "-o", other).code == 0
+    told = shardplan("verify", other, proof, "--json")
+    assert (told.code, told.json["verified"]) == (1, False)
+    assert "plan_digest: not the one of this plan" in told.json["reason"]
     assert shardplan("check", plan, "--base", plan, "--proof", proof).code == 0
     for refused in (shardplan("verify", other, proof), shardplan("check", other, "--base", other, "--proof", proof)):
         assert refused.code == 1
