@@ -25,7 +25,7 @@ from sqlalchemy.pool import NullPool
 from tests.testing.postgres_cluster import Cluster
 from tests.testing.service import SECONDS, Server, ask, borne, chain, descendants, ended, gone, named, start, work
 
-LENGTH = 400
+LENGTH = 1_000
 """Products in the graph whose solve is killed: seconds of work."""
 BESIDE = 2
 """Small plans in line behind it."""
