@@ -54,16 +54,16 @@ class Units:
         return len(self.values) + 1
 
     @cached_property
-    def made_forward(self) -> dict[str, int]:
+    def produced_forward(self) -> dict[str, int]:
         """The unit of each value of the forward pass that depends on parameters."""
-        return self._made("forward")
+        return self._map_produced("forward")
 
     @cached_property
-    def made_backward(self) -> dict[str, int]:
+    def produced_backward(self) -> dict[str, int]:
         """The unit of each value of the backward pass that depends on parameters."""
-        return self._made("backward")
+        return self._map_produced("backward")
 
-    def _made(self, phase: str) -> dict[str, int]:
+    def _map_produced(self, phase: str) -> dict[str, int]:
         ops = (op for op in self.graph.ops if op.phase == phase and op.id in self.unit_of)
         return {value: self.unit_of[op.id] for op in ops for value in op.values}
 

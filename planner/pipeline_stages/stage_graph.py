@@ -86,10 +86,12 @@ def extract_stage(units: Units, first: int, last: int) -> StageGraph:
     ops = _find_ops(units, first, last)
     made = {value for op in ops for value in op.values}
     read = {value for op in ops for value in op.inputs}
-    up = tuple(v for v, unit in units.made_forward.items() if v in read and unit < first)
-    down = tuple(v for v, unit in units.made_backward.items() if v in read and unit >= last)
+    up = tuple(v for v, unit in units.produced_forward.items() if v in read and unit < first)
+    down = tuple(v for v, unit in units.produced_backward.items() if v in read and unit >= last)
     sent = () if is_last else (units.values[last - 1],)
-    sent_down = tuple(v for v, unit in units.made_backward.items() if unit >= first and units.lowest_reader[v] < first)
+    sent_down = tuple(
+        v for v, unit in units.produced_backward.items() if unit >= first and units.lowest_reader[v] < first
+    )
     relayed = tuple(v for v in sent_down if v not in made and v not in down)
     unread = {entry.id for entry in graph.inputs} - {value for op in graph.ops for value in op.inputs}
     entries = [entry for entry in graph.inputs if entry.id in read or (is_last and entry.id in unread)]

@@ -103,13 +103,13 @@ class _PipelineRun:
         given = dict(self._receive(task.stage, self._wanted(stage, task.kind), number))
         given |= self._load_data(task.stage, task.kind, number)
         executor.run_pass(task.kind, number, given)
-        for value in self._made(stage, task.kind):
+        for value in self._list_produced(stage, task.kind):
             self.sent[value, number] = task.stage, executor.shards_of(value)
 
     def _wanted(self, stage: StageProgram, kind: str) -> tuple[str, ...]:
         return {"forward": stage.received, "backward": stage.received_gradients}.get(kind, ())
 
-    def _made(self, stage: StageProgram, kind: str) -> tuple[str, ...]:
+    def _list_produced(self, stage: StageProgram, kind: str) -> tuple[str, ...]:
         return {"forward": stage.sent, "backward": stage.sent_gradients}.get(kind, ())
 
     def _load_data(self, number: int, kind: str, microbatch: int) -> dict[str, Shards]:

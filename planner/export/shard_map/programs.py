@@ -89,15 +89,15 @@ def _write_program(program: Program) -> str:
 
 def _write_instructions(program: Program, functions: OpFunctions, *, names: Mapping[str, str]) -> list[str]:
     """Return a line for every instruction."""
-    lines = []
+    lines, types = [], {name: _held_type(program, name) for name in program.values}
     for done in program.instructions:
         operands = [names[name] for name in done.operands]
         results = ", ".join(names[name] for name in done.results)
         if isinstance(done, Reshard):
             lines.append(f"{results} = {write_collective(program, done, operands[0], functions=functions)}")
         elif isinstance(done, OpCall):
-            shapes = [_held_type(program, name).shape for name in done.results]
-            name = functions.of(done, [_held_type(program, name) for name in done.operands], shapes)
+            shapes = [types[name].shape for name in done.results]
+            name = functions.of(done, [types[name] for name in done.operands], shapes)
             so_far = f"{results} + " if done.op.accumulates else ""
             lines.append(f"{results} = {so_far}{name}({', '.join(operands)})  # {done.op.id!r}")
     return lines
