@@ -48,7 +48,7 @@ class Service:
             PlanRepository(self.store),
             ApiKeys(self.store),
         )
-        self.metrics, self.processes = Metrics(), children
+        self.metrics, self.processes = Metrics(self.plans.counts), children
         self.webhooks = WebhookStore(self.store)
         self.dispatcher = WebhookDispatcher(self.webhooks, sender or WebhookSender()) if settings.webhooks else None
         worker_parts = self.jobs, self.processes, self.limits, self.metrics

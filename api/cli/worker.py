@@ -24,7 +24,8 @@ def worker(
     database: DatabaseOption = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Plans solved at once.")] = 1,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Answer /healthz and /readyz on this port; 0: any free one.")
+        int | None,
+        typer.Option(min=0, max=65_535, help="Answer /healthz, /readyz and /metrics on this port; 0: any free one."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address of the port.")] = "127.0.0.1",
 ) -> None:

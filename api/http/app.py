@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -49,11 +49,14 @@ def create_app(service: Service) -> FastAPI:
 
 
 def create_worker_app(service: Service) -> FastAPI:
-    """Return the probes of a process that only solves: /healthz and /readyz."""
+    """Return the probes and the metrics of a process that only solves: /healthz, /readyz and /metrics."""
     app = FastAPI(lifespan=_run_service, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.service = service
+    app.state.rate_limiter = RateLimiter(service.limits.requests_per_s, service.limits.burst)
+    problems.install_handlers(app)
     app.add_api_route("/healthz", system.get_health)
     app.add_api_route("/readyz", system.get_worker_readiness)
+    app.add_api_route("/metrics", system.get_metrics, response_class=Response)
     return app
 
 

@@ -145,13 +145,13 @@ class RequestMiddleware:
             await internal_error(request_id, error)(scope, receive, send_with_headers)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
-            scope["app"].state.service.metrics.count_request(method, status)
-            milliseconds = 1000 * (time.monotonic() - started_at)
+            seconds = time.monotonic() - started_at
+            scope["app"].state.service.metrics.count_request(method, status, seconds)
             log.info(
                 "%s %s %s %d %.1f ms",
                 request_id,
                 method,
                 scope["path"].encode("unicode_escape").decode(),
                 status,
-                milliseconds,
+                1000 * seconds,
             )

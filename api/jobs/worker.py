@@ -72,6 +72,7 @@ class Worker:
     def _solve(self, lease: Lease) -> None:
         started_at = time.monotonic()
         keeper = self.keep(lease)
+        self.metrics.count_start(lease.waited_s)
         record_wait("queued", lease.waited_s, {PLAN: lease.id}, traceparent=lease.traceparent)
         with span(f"child {self.kind}", {PLAN: lease.id}, lease.traceparent) as attributes:
             try:

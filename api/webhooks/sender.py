@@ -1,9 +1,10 @@
-"""Sends one delivery: signed, over TLS, to an address that was checked. Every answer but 2xx is a failure, redirects
-included, and no more than an answer's head is read.
+"""Sends one delivery: signed as Standard Webhooks (standardwebhooks.com, version 1) has it, over TLS, to an address that
+was checked. Every answer but 2xx is a failure, redirects included, and no more than an answer's head is read.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import http.client
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from api.webhooks.store import Delivery
+from api.webhooks.store import SECRET_PREFIX, Delivery
 from api.webhooks.url_policy import Resolve, WebhookUrl, choose_address, is_public, resolve_host
 
 STEP_TIMEOUT_S = 5.0
@@ -66,19 +67,21 @@ class WebhookSender:
 
 def build_headers(delivery: Delivery, body: bytes) -> dict[str, str]:
     """Return the headers of a delivery, signed now."""
-    timestamp = str(int(time.time()))
+    timestamp, name = str(int(time.time())), str(delivery.number)
     return {
         "Content-Type": "application/json",
         "User-Agent": "shardplan",
-        "Shardplan-Delivery": str(delivery.number),
-        "Shardplan-Timestamp": timestamp,
-        "Shardplan-Signature": f"v1={sign(delivery.secret, timestamp, body)}",
+        "webhook-id": name,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": sign(delivery.secret, name, timestamp, body),
     }
 
 
-def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the HMAC-SHA256 of timestamp, a dot and the body, in hexadecimal."""
-    return hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+def sign(secret: str, name: str, timestamp: str, body: bytes) -> str:
+    """Return the signature of a delivery: HMAC-SHA256 over its id, timestamp and body, with dots between."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    digest = hmac.digest(key, f"{name}.{timestamp}.".encode() + body, hashlib.sha256)
+    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 @contextmanager

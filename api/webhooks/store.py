@@ -7,6 +7,7 @@ webhook that fails waits with all of its deliveries, twice as long each time, an
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ FIRST_RETRY_S = 5.0
 """The wait after the first failure; each further one is twice as long."""
 MAX_ATTEMPTS = 12
 """The last attempt comes after about three hours."""
+SECRET_PREFIX = "whsec_"
+SECRET_BYTES = 32
 EXPIRY_S = DAY_S
 """Deliveries expire after a day, where webhooks were disabled again."""
 
@@ -68,7 +71,8 @@ class WebhookStore:
         Raises InvalidRequest for an address that may not be called, TooManyWebhooks where the key has `most`.
         """
         WebhookUrl.parse(url)
-        values = {"id": secrets.token_hex(8), "url": url, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
+        secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        values = {"id": secrets.token_hex(8), "url": url, "secret": secret}
         with self.store.begin_alone() as connection:
             owned = select(func.count()).select_from(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.key == key)
             if connection.execute(owned).scalar_one() >= max_webhooks:

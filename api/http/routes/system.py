@@ -76,6 +76,5 @@ def show_description(request: Request) -> JSONResponse:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(_caller: Admin, service: ServiceDep) -> Response:
-    """Return counters for Prometheus."""
-    text = service.metrics.text(service.plans.counts())
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    """Return the metrics of this process for Prometheus."""
+    return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -118,6 +118,7 @@ def test_health_and_readiness_are_reported(database: str) -> None:
         ended(client, ask(client, named("exit")).json()["id"])
         text = client.get("/metrics").text
         assert 'shardplan_solves_total{status="failed"} 1' in text
+        assert 'shardplan_solve_seconds_count{status="failed"} 1' in text
         assert 'shardplan_plans{status="failed"} 1' in text
         (worker,) = client.app.state.service.workers  # type: ignore[attr-defined]
         worker.stop()

@@ -32,7 +32,7 @@ from api.jobs.tables import deliveries
 from api.service import Service
 from api.settings import DAY_S, Limits, Settings
 from api.webhooks.dispatcher import WebhookDispatcher
-from api.webhooks.sender import WebhookSender, sign
+from api.webhooks.sender import WebhookSender, build_headers, sign
 from api.webhooks.store import MAX_ATTEMPTS, WebhookStore
 from tests.testing.service import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
 
@@ -41,7 +41,8 @@ pytestmark = pytest.mark.service
 ON_BOTH_DATABASES = True
 NAME = "hooks.example.com"
 URL = f"https://{NAME}:8443/told"
-SIGNED = "be8cb8325f2202445260a855532f967e30ad2a9394ce28da66ee02880ddcb661"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+SIGNED = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 @dataclass
@@ -158,15 +159,29 @@ def test_a_plan_that_ends_is_delivered_to_its_tenant(database: str, receiver: Re
     headers, body = receiver.heard[0]
     told = json.loads(body)
     assert (told["type"], told["plan"], told["status"]) == ("plan.ended", plan, "failed")
-    secret, timestamp = made.json()["secret"], headers["Shardplan-Timestamp"]
-    assert headers["Shardplan-Signature"] == f"v1={sign(secret, timestamp, body)}"
+    secret, timestamp = made.json()["secret"], headers["webhook-timestamp"]
+    assert headers["webhook-signature"] == sign(secret, headers["webhook-id"], timestamp, body)
     assert abs(int(timestamp) - time.time()) < SECONDS
     assert headers["Host"] == f"{NAME}:8443"
 
 
-def test_a_signature_is_as_documented() -> None:
-    """Computed with `printf '1700000000.{}' | openssl dgst -sha256 -hmac whsec_x`."""
-    assert sign("whsec_x", "1700000000", b"{}") == SIGNED
+def test_a_signature_is_that_of_standard_webhooks() -> None:
+    """The example of the specification."""
+    body = b'{"test": 2432232314}'
+    assert sign(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body) == SIGNED
+
+
+def test_a_delivery_is_verified_by_the_library_of_standard_webhooks(store: Database) -> None:
+    webhooks = pytest.importorskip("standardwebhooks", reason="standardwebhooks is not installed")
+    register = WebhookStore(store)
+    secret = register.add("local", "key", URL, 8).secret
+    end_a_plan(store)
+    delivery = register.claim_due()
+    assert delivery is not None
+    body = delivery.body.encode()
+    assert webhooks.Webhook(secret).verify(body, build_headers(delivery, body))["plan"] == "a" * 64
+    with pytest.raises(webhooks.WebhookVerificationError):
+        webhooks.Webhook(secret).verify(body + b" ", build_headers(delivery, body))
 
 
 def test_only_webhooks_of_its_tenant_are_called_for_a_plan(store: Database) -> None:
@@ -208,7 +223,7 @@ def test_a_claimed_delivery_that_was_not_made_is_made_again(store: Database, rec
     assert register.claim_due() is None, "it is in somebody's hands"
     due_now(store)
     assert WebhookDispatcher(register, receiver.sender).deliver()
-    assert [(int(h["Shardplan-Delivery"]), body.decode()) for h, body in receiver.heard] == [(first.number, first.body)]
+    assert [(int(h["webhook-id"]), body.decode()) for h, body in receiver.heard] == [(first.number, first.body)]
     assert waiting(store) == []
 
 

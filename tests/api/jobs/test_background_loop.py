@@ -132,6 +132,16 @@ def test_a_worker_with_a_port_answers_probes_and_solves(databases: Callable[[], 
     worker.stop()
 
 
+def test_metrics_of_a_worker_are_read_with_a_key_where_keys_exist(database: str) -> None:
+    service = Service(Settings(database, workers=1), CHILDREN)
+    with TestClient(create_worker_app(service), LOCAL) as probes:
+        assert "shardplan_queue_seconds_count 0" in probes.get("/metrics").text
+        key = service.keys.add("local", "admin")
+        assert probes.get("/metrics").status_code == 401
+        assert probes.get("/metrics", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        assert probes.get("/healthz").status_code == 200
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_is_gone_is_told_by_the_liveness_probe(
     databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
