@@ -1,5 +1,5 @@
-"""Sends one delivery: signed as Standard Webhooks (standardwebhooks.com, version 1) has it, over TLS, to an address that
-was checked. Every answer but 2xx is a failure, redirects included, and no more than an answer's head is read.
+"""Sends one delivery: signed as Standard Webhooks (standardwebhooks.com, version 1) has it, over TLS, to an address
+that was checked. Every answer but 2xx is a failure, redirects included, and no more than an answer's head is read.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import insert, select, text
 
 from api.jobs.database import Database
-from api.jobs.tables import metadata
+from api.jobs.tables import metadata, webhooks
 from planner.errors import InvalidRequest
 from tests.testing.postgres_cluster import Cluster, running_cluster
 from tests.testing.service import MISBEHAVING, SECONDS, ask, named, serving
@@ -29,6 +29,21 @@ def test_the_migrations_make_the_tables(database: str) -> None:
     with store.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     store.close()
+
+
+def test_secrets_of_webhooks_from_before_are_those_of_standard_webhooks(database: str) -> None:
+    """A secret with the two letters that base64 for URLs has of its own."""
+    store = Database(database)
+    with store.begin() as connection:
+        values = {"id": "a", "url": "https://x.example/", "tenant": "t", "key": "k", "created_at": 0.0}
+        connection.execute(insert(webhooks).values(**values, secret="whsec_" + "-_" * 21 + "A"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0007'"))
+    store.close()
+    store = Database(database)
+    with store.connect() as connection:
+        secret = connection.execute(select(webhooks.c.secret)).scalar_one()
+    store.close()
+    assert secret == "whsec_" + "+/" * 21 + "A="
 
 
 def test_a_database_is_opened_by_many_at_once_and_again(database: str) -> None:
