@@ -84,6 +84,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "alembic": ("api/",),
     "psycopg": ("api/",),
     "opentelemetry": ("api/tracing.py",),
+    "prometheus_client": ("api/metrics.py",),
 }
 
 # Traces of one machine or of a registry. One letter stands in brackets so that no pattern finds itself.
