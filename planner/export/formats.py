@@ -31,7 +31,7 @@ FORMATS = {
         "planner.export.sharding_documents:partition_spec_document", "jax", "application/json", True
     ),
     "shard-map": ExportFormat("planner.export.shard_map:print_shard_map", "jax", "text/x-python", True),
-    "torch": ExportFormat("planner.export.torch_program:print_torch", "torch", "text/x-python"),
+    "torch": ExportFormat("planner.export.torch_program:print_torch", "torch", "text/x-python", True),
     "model-explorer": ExportFormat(
         "planner.export.model_explorer:print_model_explorer", None, "application/json", True
     ),

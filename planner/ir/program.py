@@ -116,6 +116,15 @@ class Program:
         return max(places, default=0)
 
     @cached_property
+    def carried(self) -> tuple[str, ...]:
+        """What lives on after a micro-batch: accumulators, and data and results that are read after the last one."""
+        once = self.instructions[self.loop_end :]
+        read = {*self.outputs, *(name for done in once for name in done.operands)}
+        repeated = self.instructions[: self.loop_end]
+        computed = [name for done in repeated for name in done.results if is_accumulation(done) or name in read]
+        return *(name for name, _ in self.arguments if name in self.graph.data & read), *computed
+
+    @cached_property
     def pass_ends(self) -> tuple[int, int]:
         """The number of instructions of the forward pass, and of it and the backward pass without late ops."""
         late, ends = self.graph.in_flight.late, [0, 0]

@@ -23,12 +23,12 @@ from planner.rewrite.accumulate import accumulate_gradients
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagation.propagate import propagate
 from planner.run.backend import ROUNDED
-from planner.run.executor import Array, LaterData, run_whole
+from planner.run.executor import run_whole
 from planner.run.inputs import random_inputs, random_later_data
 from planner.run.validate import ROUNDED_TOLERANCE
 from tests.testing.graphs import Sketch
 from tests.testing.jax_devices import on_eight_devices
-from tests.testing.micro_steps import tiny_llama, two_layers, without_next
+from tests.testing.micro_steps import stack_data, tiny_llama, two_layers, without_next
 from tests.testing.op_cases import CASES
 from tests.testing.random_graphs import random_graph
 from tests.testing.sample_programs import alone, known_by_its_rule, moves, question_of, random_program, training_step
@@ -133,11 +133,6 @@ def agree(programs: list[Program], shared: bool = False) -> None:
         assert counted == predicted or (shared and counted < predicted), program
         received = count_received_bytes(program).sum(axis=1) // np.array(program.trips)
         assert predicted == received.sum() or not is_even(program)
-
-
-def stack_data(first: Array, name: str, later: LaterData) -> Array:
-    """The data of all micro-batches in a first dim of their own; other arguments as they are."""
-    return np.stack([first, *(each[name] for each in later)]) if later and name in later[0] else first
 
 
 def test_a_step_of_micro_batches_is_a_scan() -> None:

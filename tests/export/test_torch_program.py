@@ -14,10 +14,12 @@ from planner.ir.collectives import Kind
 from planner.ir.program import Program
 from planner.ir.sharding import Reduction
 from planner.reshard.documented_path import make_documented_path
+from planner.rewrite.accumulate import accumulate_gradients
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagation.propagate import propagate
 from planner.run.executor import run_whole
-from planner.run.inputs import random_inputs
+from planner.run.inputs import random_inputs, random_later_data
+from tests.testing.micro_steps import stack_data, tiny_llama, two_layers, without_next
 from tests.testing.op_cases import CASES
 from tests.testing.random_graphs import random_graph
 from tests.testing.sample_programs import alone, known_by_its_rule, moves, question_of, random_program, training_step
@@ -40,15 +42,16 @@ def agree(programs: Sequence[Program], folder: Path) -> None:
     from planner.export.torch_program import print_torch
 
     inputs = [random_inputs(program.graph, np, "declared", seed=0) for program in programs]
+    others = [random_later_data(program.graph, np, "declared", seed=0) for program in programs]
     jobs = [
-        (print_torch(program), [arrays[name] for name, _ in program.arguments])
-        for program, arrays in zip(programs, inputs, strict=True)
+        (print_torch(program), [stack_data(arrays[name], name, later) for name, _ in program.arguments])
+        for program, arrays, later in zip(programs, inputs, others, strict=True)
     ]
     found, received = run_programs(folder, jobs, programs[0].mesh.devices)
-    for program, arrays, results, counted in zip(programs, inputs, found, received, strict=True):
+    for program, arrays, later, results, counted in zip(programs, inputs, others, found, received, strict=True):
         assert counted == pytest.approx(count_received_bytes(program).sum()), str(program)
         with np.errstate(all="ignore"):
-            whole = run_whole(program.graph, arrays, np, precision="declared")
+            whole = run_whole(program.graph, arrays, np, precision="declared", later=later)
         for name, result in zip(program.graph.outputs, results, strict=True):
             most = np.abs(whole[name][np.isfinite(whole[name])]).max(initial=1e-30)
             np.testing.assert_allclose(result, whole[name], rtol=0, atol=1e-5 * most, err_msg=str(program))
@@ -75,6 +78,15 @@ def test_processes_compute_the_graph_and_receive_what_was_predicted(tmp_path: Pa
     assert any(each.halo_sizes for each in held)
     assert any(each.sharded_dims_offsets for each in held)
     assert {move.kind for program in programs for move in moves(program)} == set(Kind)
+    agree(programs, tmp_path)
+
+
+def test_a_step_of_micro_batches_is_a_loop(tmp_path: Path) -> None:
+    """Numbers and bytes are those of all micro-batches; one update reads what the last one computed."""
+    steps = [(two_layers(), 0), (two_layers(), 1), (tiny_llama("sgd"), 2)]
+    programs = [
+        random_program(question_of(accumulate_gradients(without_next(graph), 3), "3x2"), seed) for graph, seed in steps
+    ]
     agree(programs, tmp_path)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.run.executor import Array, LaterData
 from tests.testing.op_graph_builder import Sketch
 
 WIDTH, OUT = 8, 6
@@ -61,3 +64,8 @@ def tiny_llama(train: str = "adam", **sizes: int) -> Graph:
 def without_next(graph: Graph) -> Graph:
     """Return the graph with outputs in any layout, so that random choices need not agree with those of inputs."""
     return replace(graph, inputs=tuple(replace(entry, next=None) for entry in graph.inputs))
+
+
+def stack_data(first: Array, name: str, later: LaterData) -> Array:
+    """Return the data of all micro-batches in a first dim of their own; other arguments as they are."""
+    return np.stack([first, *(each[name] for each in later)]) if later and name in later[0] else first

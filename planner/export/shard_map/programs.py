@@ -26,7 +26,7 @@ from planner.export.shard_map.padding import FIT_FUNCTION
 from planner.export.shard_map.ppermute import PIECES
 from planner.export.shard_map.py_source import format_value
 from planner.ir.graph import TensorType
-from planner.ir.program import OpCall, Program, Reshard, is_accumulation
+from planner.ir.program import OpCall, Program, Reshard
 from planner.ir.sharding import shard_shape
 
 GIVEN = {"fitted": FIT_FUNCTION, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
@@ -63,7 +63,7 @@ def _write_program(program: Program) -> str:
     data = [value for value, end in zip(arguments, boundaries[0], strict=True) if end.is_stacked]
     if (count := program.graph.microbatches) > 1:
         scanned = [*(line for value in data for line in entered.pop(value)), *lines[: program.loop_end]]
-        carried = {names[value]: _held_type(program, value) for value in _carried_values(program)}
+        carried = {names[value]: _held_type(program, value) for value in program.carried}
         lines = [*_write_scan(scanned, carried, [names[value] for value in data]), *lines[program.loop_end :]]
     left = [end.left(names[value]) for value, end in zip(program.outputs, boundaries[1], strict=True)]
     lines = [*chain(*entered.values()), *lines, f"return {_format_names(left)}"]
@@ -101,15 +101,6 @@ def _write_instructions(program: Program, functions: OpFunctions, *, names: Mapp
             so_far = f"{results} + " if done.op.accumulates else ""
             lines.append(f"{results} = {so_far}{name}({', '.join(operands)})  # {done.op.id!r}")
     return lines
-
-
-def _carried_values(program: Program) -> list[str]:
-    """Return what lives on after a micro-batch: accumulators, and what is read after the last one."""
-    once = program.instructions[program.loop_end :]
-    read = {*program.outputs, *(name for done in once for name in done.operands)}
-    repeated = program.instructions[: program.loop_end]
-    computed = [name for done in repeated for name in done.results if is_accumulation(done) or name in read]
-    return [*(name for name, _ in program.arguments if name in program.graph.data & read), *computed]
 
 
 def _write_scan(lines: Sequence[str], carried: Mapping[str, TensorType], data: Sequence[str]) -> list[str]:

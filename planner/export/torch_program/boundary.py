@@ -60,10 +60,15 @@ COMBINE = {
 
 
 def write_argument(program: Program, value: str) -> str:
-    """Return the text of what every rank holds of an argument: term, what changes nothing, and bounds by dim."""
+    """Return the text of what every rank holds of an argument: term, what changes nothing, and bounds by dim.
+
+    Data of several micro-batches have those in a first dim of their own.
+    """
     sharding, terms, bounds = _holdings(program, value)
     neutral = sharding.reduction.neutral if sharding.partial else None
-    ranks = [f"({term}, {neutral}, {_write_ends(ends)})" for term, ends in zip(terms, bounds, strict=True)]
+    is_stacked = program.graph.microbatches > 1 and value in program.graph.data
+    first = [[0, program.graph.microbatches]] if is_stacked else []
+    ranks = [f"({term}, {neutral}, {_write_ends(first + ends)})" for term, ends in zip(terms, bounds, strict=True)]
     return f"    {value!r}: {_write_table(ranks)},\n"
 
 

@@ -4,20 +4,28 @@ Every process imports the module after `torch.distributed.init_process_group`, w
 `program` is what a process runs on its local tensors, with the collectives of torch.distributed where the plan has its
 own; a value is deleted where the plan says that nobody reads it again. `local(*arrays)` cuts a process's parts from
 whole arguments, `whole(*results)` joins results. Tensors are made on torch's default device.
+
+Of a step of several micro-batches, `micro_batch` is the part that runs once for each, and `program` a loop over it and
+the update. The arguments that DATA names have the micro-batches in a first dim of their own. What accumulates is added
+to in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from planner.export.torch_program.boundary import BOUNDARY, write_argument, write_result
 from planner.export.torch_program.collectives import ALL_TO_ALL, write_collective, write_groups
 from planner.export.torch_program.exchange import PIECES
 from planner.export.torch_program.op_functions import AtenFunctions
-from planner.ir.program import Instruction, OpCall, Program, Reshard
+from planner.ir.program import Instruction, OpCall, Program, Reshard, is_accumulation
 from planner.ir.sharding import Axes
 
-GIVEN = {"all_to_all(": ALL_TO_ALL, "piece_of(": PIECES}
+TOTAL = '''def total(before, term):
+    """The sum of the micro-batches before, in place, and of this one."""
+    return term.clone() if before is None else before.add_(term)'''
+GIVEN = {"all_to_all(": ALL_TO_ALL, "piece_of(": PIECES, "total(": TOTAL}
 HEAD = '''"""A program on {mesh}, as every process runs it: import after torch.distributed.init_process_group."""
 
 import torch
@@ -30,7 +38,7 @@ RANK = dist.get_rank()
 if dist.get_world_size() != {devices}:
     raise RuntimeError(f"world size: got {{dist.get_world_size()}}, wanted {devices}: that of the plan")
 aten = torch.ops.aten
-
+{data}
 # What each rank holds. Arguments: number of the term, what changes nothing, bounds by dim.
 ARGUMENTS = {{
 {arguments}}}
@@ -52,8 +60,41 @@ def print_torch(program: Program) -> str:
     """Return the module. Raises InvalidSharding, naming the op, for what PyTorch cannot express."""
     writer = ProgramWriter(program)
     arguments = [name for name, _ in program.arguments]
-    body = writer.function("program", arguments, program.instructions, results=program.outputs)
-    return writer.module([body], arguments, dict(zip(program.graph.outputs, program.outputs, strict=True)))
+    loop = _write_loop(program, writer) if program.graph.microbatches > 1 else None
+    once = program.instructions if loop is None else program.instructions[program.loop_end :]
+    body = writer.function("program", arguments, once, results=program.outputs, first=loop.call if loop else ())
+    results = dict(zip(program.graph.outputs, program.outputs, strict=True))
+    return writer.module([*([loop.text] if loop else []), body], arguments, results)
+
+
+class _Loop(NamedTuple):
+    """The function of a micro-batch, and the lines that call it for each."""
+
+    text: str
+    call: list[str]
+
+
+def _write_loop(program: Program, writer: ProgramWriter) -> _Loop:
+    repeated, names = program.instructions[: program.loop_end], writer.names
+    data, carried = program.graph.data, program.carried
+    read = {name for done in repeated for name in done.operands}
+    given = [name for name, _ in program.arguments if name in read]
+    computed = [name for name in carried if name not in data]
+    sums = [name for done in repeated if is_accumulation(done) for name in done.results]
+    text = writer.function("micro_batch", [*given, *sums], repeated, results=computed)
+    entered = [f"{names[name]}[number]" if name in data else names[name] for name in given]
+    call = f"micro_batch({', '.join([*entered, *(names[name] for name in sums)])})"
+    dropped = [f"    {names[name]} = None" for name in computed if name not in sums]
+    return _Loop(
+        text,
+        [
+            *(f"{names[name]} = None" for name in sums),
+            "for number in range(MICROBATCHES):",
+            *dropped,
+            f"    ({''.join(f'{names[name]}, ' for name in computed)}) = {call}",
+            *(f"{names[name]} = {names[name]}[-1]" for name in carried if name in data),
+        ],
+    )
 
 
 class ProgramWriter:
@@ -65,11 +106,20 @@ class ProgramWriter:
         self.names = {value: f"n{number}" for number, value in enumerate(program.values)}
 
     def function(
-        self, name: str, arguments: Sequence[str], instructions: Sequence[Instruction], *, results: Sequence[str]
+        self,
+        name: str,
+        arguments: Sequence[str],
+        instructions: Sequence[Instruction],
+        *,
+        results: Sequence[str],
+        first: Sequence[str] = (),
     ) -> str:
-        """Return the text of instructions as a function; what neither they nor its results read again is deleted."""
+        """Return the text of instructions as a function; what neither they nor its results read again is deleted.
+
+        `first` are lines before theirs.
+        """
         last = {value: place for place, done in enumerate(instructions) for value in (*done.results, *done.operands)}
-        kept, lines, scope = {*arguments, *results}, [], ""
+        kept, lines, scope = {*arguments, *results}, [*first], ""
         for place, done in enumerate(instructions):
             here = f"# {done.op.phase} {done.op.scope}".strip() if isinstance(done, OpCall) else scope
             lines += [here] if here != scope else []
@@ -88,7 +138,8 @@ class ProgramWriter:
             moved = write_collective(self.program, done, operands[0], functions=self.functions, groups=self.groups)
             return f"{results} = {moved}  # {done.result!r}"
         name = self.functions.of(done, [self.program.values[each] for each in done.operands])
-        return f"{results} = {name}({', '.join(operands)})  # {done.op.id!r}"
+        computed = f"{name}({', '.join(operands)})"
+        return f"{results} = {f'total({results}, {computed})' if done.op.accumulates else computed}  # {done.op.id!r}"
 
     def module(self, bodies: Sequence[str], arguments: Sequence[str], results: Mapping[str, str]) -> str:
         """Return the module with functions that were written, of some arguments and values by name of the result."""
@@ -98,6 +149,7 @@ class ProgramWriter:
             mesh=mesh.notation,
             axes=dict(zip(mesh.names, mesh.shape, strict=True)),
             devices=mesh.devices,
+            data=_write_data(program),
             arguments="".join(write_argument(program, name) for name in arguments),
             results="".join(write_result(program, value, name) for name, value in results.items()),
         )
@@ -105,3 +157,11 @@ class ProgramWriter:
         texts = [*self.functions.texts, *bodies]
         helpers = [text for mark, text in GIVEN.items() if any(mark in each for each in texts)]
         return "\n\n".join([head, *made, *helpers, BOUNDARY + "\n", *texts])
+
+
+def _write_data(program: Program) -> str:
+    """Return the lines that name the arguments with a part per micro-batch, or nothing where there is one."""
+    if (count := program.graph.microbatches) == 1:
+        return ""
+    data = tuple(name for name, _ in program.arguments if name in program.graph.data)
+    return f"DATA = {data!r}\nMICROBATCHES = {count}\n"
