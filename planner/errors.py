@@ -17,6 +17,9 @@ Every message says what is wrong, where, what was got and what was wanted.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 MAX_VALUE_LENGTH = 300
 
 
@@ -44,6 +47,11 @@ class ShardplanError(ValueError):
         parts += [f"wanted {self.wanted}"] if self.wanted is not None else []
         detail = f" ({'; '.join(parts)})" if parts else ""
         super().__init__(f"{self.where}: {self.what}{detail}" if where else f"{self.what}{detail}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parts: the message as a whole would be clipped as one part of another."""
+        parts: dict[str, Any] = {"where": self.where, "got": self.got, "wanted": self.wanted, "pointer": self.pointer}
+        return partial(type(self), self.what, **parts), ()
 
     def at(self, where: str) -> ShardplanError:
         """Return the same error with a further place in front."""

@@ -31,6 +31,9 @@ COMMANDS = {
     "validate": CommandEntry(
         "api.cli.validate:validate", "Run a plan on logical devices and compare it with the unsharded graph."
     ),
+    "compare-run": CommandEntry(
+        "api.cli.compare_run:compare_run", "Compare a run in PyTorch with its plan: bytes, memory and times."
+    ),
     "verify": CommandEntry("api.cli.verify:verify", "Check the proof of a plan, without the solver."),
     "show": CommandEntry("api.cli.show:show", "Show a plan as a page to review."),
     "diff": CommandEntry(

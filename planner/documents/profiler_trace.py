@@ -8,7 +8,7 @@ Kineto writes with `record_shapes=True` (`Input Dims`, `Input type`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,8 @@ DTYPES = {
 class ProfiledOp:
     """One run of an op, with the tensors that it read.
 
-    `scope` is the innermost `record_function` around it (empty: none), `depth` the number of ops that called it.
+    `scope` is the innermost `record_function` around it (empty: none), `run` how often that name was entered before on
+    the thread, `depth` the number of ops in the scope that called it.
     `host_s` includes the ops that it called; `device_s` is that of its own kernels, and of those of the ops it called.
     """
 
@@ -52,6 +53,7 @@ class ProfiledOp:
     host_s: float
     device_s: float
     scope: str
+    run: int
     depth: int
 
     @property
@@ -92,6 +94,7 @@ def _check_event(event: dict[str, Any], where: str) -> None:
 def _list_ops(events: list[dict[str, Any]], device_s: dict[Any, float]) -> Iterator[ProfiledOp]:
     """Yield the ops of one thread as they end; `device_s` is the time of kernels by the id of the op."""
     open_events: list[tuple[dict[str, Any], list[float]]] = []  # with the kernels' time so far
+    entered = Counter[str]()
 
     def close() -> ProfiledOp | None:
         event, own_s = open_events.pop()
@@ -99,15 +102,17 @@ def _list_ops(events: list[dict[str, Any]], device_s: dict[Any, float]) -> Itera
             open_events[-1][1][0] += own_s[0]
         if event["cat"] == SCOPE:
             return None
-        around = [each["name"] for each, _ in open_events if each["cat"] == SCOPE]
-        depth = sum(each["cat"] == OP for each, _ in open_events)
-        return _describe(event, own_s[0], around[-1] if around else "", depth=depth)
+        scopes = [place for place, (each, _) in enumerate(open_events) if each["cat"] == SCOPE]
+        scope = open_events[scopes[-1]][0]["name"] if scopes else ""
+        depth = len(open_events) - (scopes[-1] + 1 if scopes else 0)
+        return _describe(event, own_s[0], scope, run=max(entered[scope] - 1, 0), depth=depth)
 
     for event in sorted(events, key=lambda each: (each["ts"], -each["dur"], each["cat"] == OP)):
         while open_events and _end(open_events[-1][0]) <= event["ts"]:
             if row := close():
                 yield row
         has_kernels = event["cat"] == OP
+        entered[event["name"]] += not has_kernels
         open_events.append((event, [device_s.get(event["args"].get("External id"), 0.0) if has_kernels else 0.0]))
     while open_events:
         if row := close():
@@ -118,7 +123,7 @@ def _end(event: dict[str, Any]) -> float:
     return float(event["ts"] + event["dur"])
 
 
-def _describe(event: dict[str, Any], device_s: float, scope: str, *, depth: int) -> ProfiledOp:
+def _describe(event: dict[str, Any], device_s: float, scope: str, *, run: int, depth: int) -> ProfiledOp:
     dims, types = (event["args"].get(key) or [] for key in ("Input Dims", "Input type"))
     tensors = [
         (tuple(shape), DTYPES[kind])
@@ -132,5 +137,6 @@ def _describe(event: dict[str, Any], device_s: float, scope: str, *, depth: int)
         event["dur"] * MICRO,
         device_s,
         scope,
+        run,
         depth,
     )

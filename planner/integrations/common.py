@@ -8,12 +8,15 @@ from typing import Any
 
 from planner import pipeline
 from planner.choose.formulate import Choice
-from planner.documents.graphs import load_graph
+from planner.documents.canonical_json import digest_document
+from planner.documents.graphs import dump_graph, load_graph
 from planner.documents.hardware import read_hardware
-from planner.documents.schemas import GraphDocument, validate_document
+from planner.documents.programs import load_program
+from planner.documents.schemas import GraphDocument, PlanDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.ir.program import Program
 from planner.planning.infeasible import describe_infeasible
 from planner.planning.plan_types import Plan, Request
 from planner.progress import solving_line
@@ -42,7 +45,7 @@ def plan_document(
         raise InvalidRequest(
             "micro-batches", where=name, got=got, wanted="planner.plan, whose plans repeat a step's part"
         )
-    graph = load_graph(validate_document(GraphDocument, document, name), mesh)
+    graph = read_graph(document, name, mesh)
     with solving_line() as on_progress:
         plan = pipeline.plan(graph, mesh, read_hardware(device), request=request, on_progress=on_progress)
     if plan.certificate.status == "unknown":
@@ -52,3 +55,30 @@ def plan_document(
         least = describe_infeasible(plan.limit_bytes, proven.least_limit_bytes, proven.least_limit_bound_bytes)
         raise InvalidRequest(least, where=name, wanted="a higher memory limit, or more devices")
     return ChosenShardings(graph, plan.choice, plan)
+
+
+def read_graph(document: Mapping[str, Any], name: str, mesh: Mesh) -> Graph:
+    """Return the graph of a framework's document."""
+    return load_graph(validate_document(GraphDocument, document, name), mesh)
+
+
+def load_planned_program(plan: PlanDocument, document: Mapping[str, Any], name: str) -> Program:
+    """Return the program of a plan for the graph that a framework makes now.
+
+    Raises InvalidRequest, naming what differs first, where it is not the graph that was planned.
+    """
+    program = load_program(plan)
+    now = dump_graph(read_graph(document, name, program.mesh), program.mesh)
+    planned = dump_graph(load_graph(plan.graph.document, program.mesh), program.mesh)
+    if digest_document(now) == digest_document(planned):
+        return program
+    if now["producer"] != planned["producer"]:
+        got, wanted = (" ".join(each["producer"].values()) for each in (now, planned))
+        raise InvalidRequest("a plan for another version of the framework", where=name, got=got, wanted=wanted)
+    for key in ("inputs", "nodes", "outputs"):
+        for place in range(max(len(now[key]), len(planned[key]))):
+            got, wanted = (dict(enumerate(each[key])).get(place, "nothing") for each in (now, planned))
+            if got != wanted:
+                where = f"{name}: {key}/{place}"
+                raise InvalidRequest("the module is not the one that was planned", where=where, got=got, wanted=wanted)
+    raise InvalidRequest("the module is not the one that was planned", where=name, wanted="that of the plan")

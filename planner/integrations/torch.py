@@ -10,18 +10,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from planner.choose import hardware
+from planner.documents.graphs import load_mesh
+from planner.documents.plans import read_plan
+from planner.errors import InvalidMesh, InvalidRequest
 from planner.export import dtensor
 from planner.export.torch_program.module_inputs import name_arguments, order_arguments
-from planner.export.torch_program.modules import PlannedModule, TracedStep, distribute_step
+from planner.export.torch_program.modules import PlannedModule, TracedStep, check_processes, distribute_step
 from planner.frontends.torch import build_graph_document, build_module_document
 from planner.frontends.torch.capture import trace_module
 from planner.frontends.zoo.update import MasterMode, parse_training
-from planner.integrations.common import ChosenShardings, plan_document
+from planner.integrations.common import ChosenShardings, load_planned_program, plan_document
 from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
+from planner.ir.program import Program
 from planner.planning.plan_types import Plan, Request
 
 TensorPlacements = tuple[Any, ...]
@@ -88,10 +93,11 @@ def plan(
 def parallelize(
     module: Any,
     example_inputs: tuple[Any, ...],
-    mesh: Mesh | str,
+    mesh: Mesh | str | None = None,
     *,
     keywords: Mapping[str, Any] | None = None,
     train: str | None = None,
+    plan: str | Path | None = None,
     device: str = hardware.DEFAULT_PROFILE,
     device_type: str = "cpu",
     request: Request | None = None,
@@ -101,25 +107,38 @@ def parallelize(
     Every process calls it, with the same module: its parameters become DTensors in place, with the values of the first
     process, which plans. Called with whole inputs, each process takes its parts of them. With `train`, a module that
     returns its loss is planned with an optimizer's memory (`adamw`); any optimizer of torch then updates its
-    parameters. `device` names a hardware profile, `device_type` is torch's. Results that devices do not hold whole are
-    DTensors.
+    parameters. `plan` is the file of a plan of this module, which the first process reads instead of planning: mesh,
+    hardware and request are the plan's. `device` names a hardware profile, `device_type` is torch's. Results that
+    devices do not hold whole are DTensors.
 
-    Raises InvalidMesh where the processes are not as many as the devices, InvalidSharding for a program that PyTorch
-    cannot express, and the errors of planning: the same on every process.
+    Raises InvalidMesh where the processes are not as many as the devices or the plan's mesh is another, InvalidRequest
+    for a plan of another module or of another version of torch, InvalidSharding for a program that PyTorch cannot
+    express, and the errors of planning: the same on every process.
     """
-    ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
+    name, training = type(module).__name__, parse_training(train, None, "none" if train else "auto")
+
+    def make_program(ours: Mesh | None, document: Mapping[str, Any]) -> Program:
+        if plan is None:
+            assert ours is not None, "it is checked below"
+            chosen = plan_document(document, name, ours, device=device, request=request)
+            assert chosen.plan.analysis is not None, "a plan with a choice has an analysis"
+            return chosen.plan.analysis.program
+        return load_planned_program(read_plan(Path(plan)), document, name)
 
     def plan_step() -> TracedStep:
-        name, training = type(module).__name__, parse_training(train, None, "none" if train else "auto")
+        ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
+        planned = ours if plan is None else load_mesh(read_plan(Path(plan)).mesh)
+        if planned is None:
+            raise InvalidRequest("parallelize", got="neither mesh nor plan", wanted="one of them")
+        if ours is not None and (ours.names, ours.shape) != (planned.names, planned.shape):
+            raise InvalidMesh("mesh", got=ours.notation, wanted=f"{planned.notation}: that of the plan")
+        check_processes(planned)
         args, kwargs = order_arguments(module, example_inputs, keywords or {})
         traced = trace_module(module, args, kwargs, name=name)
         inputs = name_arguments(module, args, kwargs, leaves=traced.graph_signature.user_inputs)
-        document = build_graph_document(traced, name, training)
-        chosen = plan_document(document, name, ours, device=device, request=request)
-        assert chosen.plan.analysis is not None, "a plan with a choice has an analysis"
-        return TracedStep(chosen.plan.analysis.program, inputs)
+        return TracedStep(make_program(ours, build_graph_document(traced, name, training)), inputs)
 
-    return distribute_step(module, plan_step, ours, device_type=device_type)
+    return distribute_step(module, plan_step, device_type=device_type)
 
 
 def _place_tensors(chosen: ChosenShardings, mesh: Mesh) -> TorchPlan:

@@ -30,20 +30,24 @@ def test_ops_have_their_scope_their_tensors_and_the_kernels_below_them(tmp_path:
     dims, types = [[8, 64], [64, 64], []], ["c10::BFloat16", "c10::BFloat16", ""]
     events = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
+        _event("cpu_op", "Step", 0, 52),
         _event("user_annotation", "matmul", 0, 50),
         _event("cpu_op", "aten::linear", 0, 40, External_id=1, Input_Dims=dims, Input_type=types),
         _event("cpu_op", "aten::mm", 10, 20, External_id=2, Input_Dims=dims, Input_type=types),
         _event("kernel", "gemm", 100, 7, External_id=2) | {"tid": 7},
+        _event("user_annotation", "matmul", 55, 20),
         _event("cpu_op", "aten::relu", 60, 5),
     ]
-    product, layer, last = read_profiler_trace(_write(tmp_path, events))
+    product, layer, _, last = read_profiler_trace(_write(tmp_path, events))
     tensors = ((8, 64), (64, 64)), ("bf16", "bf16")
-    assert product == ProfiledOp("aten::mm", *tensors, host_s=near(2e-5), device_s=near(7e-6), scope="matmul", depth=1)
+    assert product == ProfiledOp(
+        "aten::mm", *tensors, host_s=near(2e-5), device_s=near(7e-6), scope="matmul", run=0, depth=1
+    )
     assert layer == ProfiledOp(
-        "aten::linear", *tensors, host_s=near(4e-5), device_s=near(7e-6), scope="matmul", depth=0
+        "aten::linear", *tensors, host_s=near(4e-5), device_s=near(7e-6), scope="matmul", run=0, depth=0
     )
     assert layer.time_s == layer.device_s
-    assert (last.op, last.scope, last.time_s) == ("aten::relu", "", near(5e-6))
+    assert (last.op, last.scope, last.run, last.time_s) == ("aten::relu", "matmul", 1, near(5e-6))
 
 
 BAD: tuple[tuple[Any, str], ...] = (

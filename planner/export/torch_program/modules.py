@@ -7,7 +7,9 @@ Neither leaves a collective to DTensor.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +61,7 @@ class _PlannedStep:
     """
 
     text: str
+    mesh: Mesh
     arguments: tuple[_PlacedValue, ...]
     kept: tuple[str, ...]
     results: tuple[_PlacedValue, ...]
@@ -66,19 +69,26 @@ class _PlannedStep:
     inputs: Mapping[str, InputName | PlainValue]
 
 
-def distribute_step(
-    module: torch.nn.Module, plan_step: Callable[[], TracedStep], mesh: Mesh, *, device_type: str
-) -> PlannedModule:
+def check_processes(mesh: Mesh) -> None:
+    """Raise InvalidMesh where the processes are not as many as the devices of a mesh."""
+    if dist.get_world_size() != mesh.devices:
+        got = f"{dist.get_world_size()} processes"
+        raise InvalidMesh(
+            "torch.distributed", got=got, wanted=f"{mesh.devices}: one for each device of {mesh.notation}"
+        )
+
+
+def distribute_step(module: torch.nn.Module, plan_step: Callable[[], TracedStep], *, device_type: str) -> PlannedModule:
     """Return a module that runs the program that `plan_step` makes on the first process, and place its state.
 
     Every process calls it with the same module. Its parameters become DTensors in place, with the values of the first
-    process. Raises InvalidMesh where processes are not as many as devices, and InvalidSharding for a program that
-    PyTorch cannot express, on every process.
+    process. Raises InvalidMesh without a process group, and on every process the errors of `plan_step` and
+    InvalidSharding for a program that PyTorch cannot express.
     """
-    if not dist.is_initialized() or dist.get_world_size() != mesh.devices:
-        got = f"{dist.get_world_size()} processes" if dist.is_initialized() else "no process group"
-        raise InvalidMesh("torch.distributed", got=got, wanted=f"{mesh.devices}: one for each device of the mesh")
+    if not dist.is_initialized():
+        raise InvalidMesh("torch.distributed", got="no process group", wanted="a process for each device of the mesh")
     planned = _tell_all(lambda: _describe_step(plan_step()))
+    mesh = planned.mesh
     meshes: dict[tuple[Axes, ...], DeviceMesh] = {}
     for each in (*planned.arguments, *planned.results):
         if each.placed.dims not in meshes:
@@ -133,7 +143,7 @@ def _describe_step(traced: TracedStep) -> _PlannedStep:
         for value, end in zip(step.results, wanted, strict=True)
     )
     gradients = {name: _place(program, value) for name, value in step.gradients.items()}
-    return _PlannedStep(step.text, arguments, step.kept, results, gradients, traced.inputs)
+    return _PlannedStep(step.text, program.mesh, arguments, step.kept, results, gradients, traced.inputs)
 
 
 def _place(program: Program, value: str) -> JoinedPlacements:
@@ -155,7 +165,8 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self.planned, self.meshes, self.signature = planned, meshes, inspect.signature(module.forward)
         self.program: dict[str, Any] = {}
-        self.source = f"<plan of {type(module).__name__}>"
+        self.source = f"<plan of {type(module).__name__} {hashlib.sha256(planned.text.encode()).hexdigest()[:8]}>"
+        linecache.cache[self.source] = len(planned.text), None, planned.text.splitlines(keepends=True), self.source
         exec(compile(planned.text, self.source, "exec"), self.program)
         self.train(module.training)
 

@@ -28,6 +28,8 @@ TOTAL = '''def total(before, term):
 GIVEN = {"all_to_all(": ALL_TO_ALL, "piece_of(": PIECES, "total(": TOTAL}
 HEAD = '''"""A program on {mesh}, as every process runs it: import after torch.distributed.init_process_group."""
 
+import os
+
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
@@ -46,6 +48,12 @@ ARGUMENTS = {{
 RESULTS = {{
 {results}}}
 '''
+TRACE = """# SHARDPLAN_TRACE=1 counts what a run moves and holds.
+if os.environ.get("SHARDPLAN_TRACE"):
+    from planner.torch import ProgramTrace
+
+    trace = ProgramTrace(GRAPH, os.environ["SHARDPLAN_TRACE"])
+{followed}"""
 GROUPS = '''def make_group(groups):
     """Make the process groups of some lists of ranks, and return this rank's."""
     made = [(ranks, dist.new_group(ranks)) for ranks in groups]
@@ -156,7 +164,11 @@ class ProgramWriter:
         made = [GROUPS.format(lines="\n".join(write_groups(self.groups, mesh)))] if self.groups else []
         texts = [*self.functions.texts, *bodies]
         helpers = [text for mark, text in GIVEN.items() if any(mark in each for each in texts)]
-        return "\n\n".join([head, *made, *helpers, BOUNDARY + "\n", *texts])
+        names = [body.split("(")[0].removeprefix("def ") for body in bodies]
+        called = [name for name in names if any(f" {name}(" in body.partition("\n")[2] for body in bodies)]
+        lines = (f"    {name} = trace.follow({name})\n" for name in names if name not in called)
+        trace = TRACE.format(followed="".join(lines))
+        return "\n\n".join([head, *made, *helpers, BOUNDARY + "\n", *texts, trace])
 
 
 def _write_data(program: Program) -> str:

@@ -1,0 +1,78 @@
+"""A plan document run and traced over gloo: `python -P -m tests.testing.torch_traced_run RANK FOLDER MESH`.
+
+There are two processes, and the folder has the plan of `stack()`. Each process runs two training steps, the first of
+which the first process profiles, and prints the errors of a plan that does not fit, and of an input with a NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import planner.torch
+from planner import Request
+from planner.errors import ShardplanError
+
+TRAIN = "adamw"
+
+
+class Stack(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, width), torch.nn.ReLU(), torch.nn.Linear(width, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+def stack(width: int = 6) -> tuple[Stack, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    return Stack(width), (torch.randn(4, 8),)
+
+
+def plan_stack(mesh: str) -> planner.torch.TorchPlan:
+    module, inputs = stack()
+    request = Request(layout="zero1", deterministic=True, gap=0.05)
+    return planner.torch.plan(module, inputs, mesh, train=TRAIN, master="none", request=request)
+
+
+def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{Path(folder, 'store')}", rank=rank, world_size=2)
+    plan, (module, inputs) = Path(folder, "plan.json"), stack()
+    wanted = float(module(*inputs))
+    planned = planner.torch.parallelize(module, inputs, plan=plan, train=TRAIN)
+    with torch.profiler.profile(record_shapes=True) as measured:
+        loss = planned(*inputs)
+        loss.backward()
+    if rank == 0:
+        measured.export_chrome_trace(str(Path(folder, "profile.json")))
+    planned(*inputs).backward()
+    calls: list[Callable[[], object]] = [
+        lambda: planner.torch.parallelize(stack()[0], inputs, "dp=4", train=TRAIN),
+        lambda: planner.torch.parallelize(stack()[0], inputs, "tp=2", plan=plan, train=TRAIN),
+        lambda: planner.torch.parallelize(stack(5)[0], inputs, plan=plan, train=TRAIN),
+        lambda: planner.torch.parallelize(stack()[0], inputs, plan=Path(folder, "other.json"), train=TRAIN),
+        lambda: planned(torch.full((4, 8), torch.nan)),
+    ]
+    return [abs(float(loss.detach()) - wanted), *map(_find_error, calls)]
+
+
+def _find_error(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ShardplanError as error:
+        return str(error)
+    return "no error"
+
+
+if __name__ == "__main__":
+    os.environ["SHARDPLAN_TRACE"] = str(Path(sys.argv[2], "trace"))
+    sys.stdout.write(json.dumps(_run_rank(int(sys.argv[1]), *sys.argv[2:])))
