@@ -23,11 +23,13 @@ def compare_run(
     profile: Annotated[
         Path | None, typer.Option(help="A Chrome trace of torch.profiler of one process, for times.")
     ] = None,
+    *,
     as_json: JsonOption = False,
 ) -> None:
     """Compare a run in PyTorch with its plan: bytes of collectives, memory, times (exit code 1 where bytes differ)."""
     rows = read_profiler_trace(profile) if profile else None
-    document = compare(read_plan(plan_file), read_run_trace(trace), rows)
+    plan = read_plan(plan_file)
+    document = compare(plan, read_run_trace(trace, plan.graph.name), rows)
     print_json_or_lines(document, as_json, _format_comparison)
     if document["verdict"] == "different":
         raise typer.Exit(1)

@@ -37,13 +37,15 @@ class RunTraceDocument(StrictModel):
     functions: dict[Name, FunctionTraceDocument]
 
 
-def read_run_trace(folder: Path) -> list[RunTraceDocument]:
-    """Return the traces of all processes of a run, by rank. Raises InvalidDocument where one is missing or damaged."""
-    paths = sorted(folder.glob("rank-*.json"))
-    traces = [validate_document(RunTraceDocument, read_json(path), str(path)) for path in paths]
-    traces.sort(key=lambda each: each.rank)
-    ranks = traces[0].ranks if traces else "a folder of rank-N.json, as SHARDPLAN_TRACE=1 writes it"
-    if not traces or [(each.rank, each.ranks) for each in traces] != [(rank, ranks) for rank in range(traces[0].ranks)]:
-        got = [each.rank for each in traces]
-        raise InvalidDocument("traces of a run", where=str(folder), got=f"ranks {got}", wanted=f"all of {ranks}")
+def read_run_trace(folder: Path, graph: str) -> list[RunTraceDocument]:
+    """Return the traces of all processes that ran a graph's program, by rank.
+
+    Raises InvalidDocument where one is missing or damaged.
+    """
+    paths = sorted(folder.glob("*rank-*.json"))
+    read = [validate_document(RunTraceDocument, read_json(path), str(path)) for path in paths]
+    traces = sorted((each for each in read if each.graph == graph), key=lambda each: each.rank)
+    wanted = list(range(traces[0].ranks)) if traces else "those of all processes, as SHARDPLAN_TRACE=1 writes them"
+    if (got := [each.rank for each in traces]) != wanted:
+        raise InvalidDocument(f"traces of {graph}", where=str(folder), got=f"ranks {got}", wanted=wanted)
     return traces

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,9 @@ def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
     if rank == 0:
         measured.export_chrome_trace(str(Path(folder, "profile.json")))
     planned(*inputs).backward()
+    exported = runpy.run_path(str(Path(folder, "program.py")))
+    whole = [torch.zeros(shape) for shape in _list_shapes(exported["ARGUMENTS"])]
+    exported["program"](*exported["local"](*whole))
     calls: list[Callable[[], object]] = [
         lambda: planner.torch.parallelize(stack()[0], inputs, "dp=4", train=TRAIN),
         lambda: planner.torch.parallelize(stack()[0], inputs, "tp=2", plan=plan, train=TRAIN),
@@ -63,6 +67,12 @@ def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
         lambda: planned(torch.full((4, 8), torch.nan)),
     ]
     return [abs(float(loss.detach()) - wanted), *map(_find_error, calls)]
+
+
+def _list_shapes(arguments: dict[str, Any]) -> list[list[int]]:
+    """Return the whole shapes of an exported module's arguments."""
+    held = [[bounds for _, _, bounds in ranks] for ranks in arguments.values()]
+    return [[max(stop for _, stop in dim) for dim in zip(*ranks, strict=True)] for ranks in held]
 
 
 def _find_error(call: Callable[[], object]) -> str:

@@ -14,9 +14,12 @@ from planner.documents.plans import dump_plan, read_plan
 from planner.documents.profiler_trace import read_profiler_trace
 from planner.documents.run_trace import read_run_trace
 from planner.errors import InvalidDocument, InvalidRequest
+from planner.export.torch_program import print_torch
 from planner.usecases.compare_run import compare_run
 from tests.testing.command_line import shardplan
 from tests.testing.gloo_modules import run_ranks
+from tests.testing.op_cases import CASES
+from tests.testing.sample_programs import alone, question_of, random_program
 from tests.testing.torch_traced_run import plan_stack
 
 pytestmark = pytest.mark.frameworks("torch")
@@ -29,6 +32,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[Any,
     folder = tmp_path_factory.mktemp("run")
     document = dump_plan(plan_stack(MESH).plan)
     Path(folder, "plan.json").write_text(json.dumps(document))
+    exported = random_program(question_of(alone(next(case for case in CASES if case.op == "linear")), MESH), 1)
+    Path(folder, "program.py").write_text(print_torch(exported))
     Path(folder, "other.json").write_text(json.dumps({**document, "id": "0"}))
     return folder, run_ranks("tests.testing.torch_traced_run", folder, MESH)
 
@@ -37,7 +42,7 @@ def test_bytes_of_every_collective_and_memory_between_ops_are_those_of_the_plan(
     """ZeRO-1: forward begins with the collectives that follow the update in the plan."""
     folder, ranks = run
     assert all(error < 1e-6 for error, *_ in ranks)
-    document = compare_run(read_plan(folder / "plan.json"), read_run_trace(folder / "trace"))
+    document = compare_run(read_plan(folder / "plan.json"), read_run_trace(folder / "trace", "Stack"))
     assert document["verdict"] == "equal"
     assert document["counted_bytes"] == document["predicted_bytes"] > 0
     assert any(row["collective"] == "all_gather" for row in document["collectives"])
@@ -47,10 +52,17 @@ def test_bytes_of_every_collective_and_memory_between_ops_are_those_of_the_plan(
         assert row["peak_bytes"] >= row["held_bytes"]
 
 
+def test_an_exported_module_is_traced_too(run: Any) -> None:
+    folder, ranks = run
+    text = Path(folder, "program.py").read_text()
+    name = text.partition("GRAPH = '")[2].partition("'")[0]
+    assert [each.functions["program"].calls for each in read_run_trace(folder / "trace", name)] == [1] * len(ranks)
+
+
 def test_a_profile_gives_measured_beside_predicted_times_by_class_and_scope(run: Any) -> None:
     folder, _ = run
     rows = read_profiler_trace(folder / "profile.json")
-    document = compare_run(read_plan(folder / "plan.json"), read_run_trace(folder / "trace"), rows)
+    document = compare_run(read_plan(folder / "plan.json"), read_run_trace(folder / "trace", "Stack"), rows)
     classes = {row["name"]: row for row in document["times"]["by_class"]}
     assert {"all_gather", "relu"} <= classes.keys()
     assert all(row["measured_s"] > 0 for row in classes.values())
@@ -63,7 +75,7 @@ def test_the_command_shows_where_bytes_differ_and_ends_with_1(run: Any, tmp_path
     same = shardplan("compare-run", str(plan), str(folder / "trace"), "--profile", str(profile))
     assert same.code == 0, same.err
     assert same.out.startswith("equal: ")
-    for path in (folder / "trace").iterdir():
+    for path in (folder / "trace").glob("Stack-*"):
         trace = json.loads(path.read_text())
         name = next(iter(trace["functions"]["forward"]["received_bytes"]))
         trace["functions"]["forward"]["received_bytes"][name] += 4
@@ -71,14 +83,14 @@ def test_the_command_shows_where_bytes_differ_and_ends_with_1(run: Any, tmp_path
     other = shardplan("compare-run", str(plan), str(tmp_path))
     assert other.code == 1
     assert "1 with other bytes than planned" in other.out
-    (tmp_path / "rank-1.json").unlink()
-    with pytest.raises(InvalidDocument, match="wanted all of 2"):
-        read_run_trace(tmp_path)
+    (tmp_path / "Stack-rank-1.json").unlink()
+    with pytest.raises(InvalidDocument, match=r"got ranks \[0\]; wanted \[0, 1\]"):
+        read_run_trace(tmp_path, "Stack")
 
 
 def test_traces_of_another_plan_are_refused(run: Any) -> None:
     folder, _ = run
-    traces = [each.model_copy(update={"graph": "Other"}) for each in read_run_trace(folder / "trace")]
+    traces = [each.model_copy(update={"ranks": 4}) for each in read_run_trace(folder / "trace", "Stack")]
     with pytest.raises(InvalidRequest, match="run of another plan"):
         compare_run(read_plan(folder / "plan.json"), traces)
 

@@ -62,9 +62,9 @@ def group_name(axes: Axes, mesh: Mesh) -> str:
     return "GROUP_" + "_".join(python_name(mesh.names[axis]) for axis in sorted(axes))
 
 
-def python_name(axis: str) -> str:
-    """Return a mesh axis's name as a part of a Python name."""
-    return "".join(letter if letter.isalnum() else "_" for letter in axis)
+def python_name(name: str) -> str:
+    """Return a name as a part of a Python name."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 
 def write_groups(names: set[Axes], mesh: Mesh) -> list[str]:

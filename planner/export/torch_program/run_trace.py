@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from planner.errors import RunFailed
+from planner.export.torch_program.collectives import python_name
 
 FOLDER = "shardplan-trace"
 """Where SHARDPLAN_TRACE=1 writes; another value is the folder's name."""
@@ -106,7 +107,7 @@ class ProgramTrace:
 
     def __init__(self, graph: str, folder: str) -> None:
         self.graph, self.functions = graph, dict[str, dict[str, Any]]()
-        self.path = Path(FOLDER if folder == "1" else folder, f"rank-{dist.get_rank()}.json")
+        self.path = Path(FOLDER if folder == "1" else folder, f"{python_name(graph)}-rank-{dist.get_rank()}.json")
 
     def follow(self, function: Any) -> Any:
         """Return the function, followed. Raises RunFailed, on every process, for a value with a NaN."""
