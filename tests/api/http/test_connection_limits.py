@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -15,7 +16,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from api.http import connection_limits
-from api.http.connection_limits import HEAD_BYTES, LimitedHttpProtocol
+from api.http.connection_limits import HEAD_BYTES, MAX_PIPELINED, LimitedHttpProtocol
 
 pytestmark = pytest.mark.service
 
@@ -32,12 +33,12 @@ async def answer(_scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    config = uvicorn.Config(answer, http=LimitedHttpProtocol, lifespan="off", log_config=None)
+async def connected(
+    app: Any = answer, protocol: type[LimitedHttpProtocol] = LimitedHttpProtocol
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    config = uvicorn.Config(app, http=protocol, lifespan="off", log_config=None)
     config.load()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: LimitedHttpProtocol(config, ServerState(), {}), "127.0.0.1", 0
-    )
+    server = await asyncio.get_running_loop().create_server(lambda: protocol(config, ServerState(), {}), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
         yield reader, writer
@@ -103,3 +104,47 @@ def test_a_long_body_in_small_pieces_is_no_head() -> None:
             return await reader.readexactly(15)
 
     assert asyncio.run(ask()) == b"HTTP/1.1 200 OK"
+
+
+def test_more_requests_sent_ahead_than_may_wait_are_refused() -> None:
+    heard = asyncio.run(told(WHOLE * (MAX_PIPELINED + 2)))
+    assert heard.startswith(b"HTTP/1.1 400 ")
+    assert b"200 OK" not in heard
+
+
+def test_requests_sent_ahead_are_answered_in_turn() -> None:
+    async def ask() -> list[bytes]:
+        async with connected() as (reader, writer):
+            writer.write(WHOLE * 3)
+            return [(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(4))[-4:] for _ in range(3)]
+
+    assert asyncio.run(ask()) == [b"body"] * 3
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends connections that are not read")
+@pytest.mark.parametrize("length", [1 << 15, 1 << 22])
+def test_a_connection_whose_answers_are_not_read_ends(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "UNREAD_S", 0.5)
+
+    async def answer_long(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"y" * length})
+
+    async def read_nothing() -> None:
+        ended = asyncio.Event()
+
+        class Watched(LimitedHttpProtocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                ended.set()
+
+        async with connected(answer_long, Watched) as (reader, writer):
+            # Neither side's buffers hold it all.
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            async with asyncio.timeout(SECONDS):
+                while not ended.is_set():
+                    writer.write(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(read_nothing())
