@@ -78,11 +78,16 @@ def check_capacity_request(request: CapacityRequest) -> None:
             sizes = {key: value for key, value in model.options.items() if key in SIZES}
             seq = model.seq or min(SEQUENCE, find_model(model.name, sizes).positions)
             sketches.append(CapacityWorkload({"name": model.name}, model.batch * seq, model.batch))
-    build_capacity_question(request, sketches)
+    build_capacity_question(request, sketches, most=1)
 
 
-def build_capacity_question(request: CapacityRequest, models: list[CapacityWorkload]) -> CapacityQuestion:
-    """Return the question of a request with its models. Raises ShardplanError, with a pointer where it is known."""
+def build_capacity_question(
+    request: CapacityRequest, models: list[CapacityWorkload], most: int | None = None
+) -> CapacityQuestion:
+    """Return the question of a request with its models; `most`: only so many candidates are listed.
+
+    Raises ShardplanError, with a pointer where it is known.
+    """
     workloads = [*(read_workload(graph.model_dump(exclude_unset=True)) for graph in request.graphs), *models]
     with at_pointer("/graphs"):
         if not 1 <= len(workloads) <= MAX_CHOICES:
@@ -95,7 +100,12 @@ def build_capacity_question(request: CapacityRequest, models: list[CapacityWorkl
         mesh = _build_template(request.mesh)
     with at_pointer("/devices"):
         candidates = enumerate_candidates(
-            len(workloads), len(offers), parse_device_counts(request.devices), axes=request.axes, template=mesh
+            len(workloads),
+            len(offers),
+            parse_device_counts(request.devices),
+            axes=request.axes,
+            template=mesh,
+            most=most,
         )
     with at_pointer(""):
         return CapacityQuestion(tuple(workloads), offers, candidates, request.to_request(), request.tokens)

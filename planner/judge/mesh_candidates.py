@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, islice, product
+from itertools import islice, product
 
 from planner.choose.hardware import Hardware
 from planner.errors import InvalidMesh, InvalidRequest
@@ -63,6 +63,44 @@ def _factorizations(number: int, factors: int, least: int) -> Iterator[tuple[int
             yield from ((first, *rest) for rest in _factorizations(number // first, factors - 1, least))
 
 
+def count_meshes(devices: int, axes: int, template: Mesh | None = None) -> int:
+    """Return how many meshes `enumerate_meshes` yields, without listing them.
+
+    k factors of one or more distribute each prime's exponent e over k places, in C(e + k - 1, k - 1) ways. Those with
+    factors of one are taken away by inclusion and exclusion (Hille, A problem in factorisatio numerorum, 1936).
+    """
+    if template is not None:
+        known = math.prod(axis.size or 1 for axis in template.axes)
+        unknown = sum(axis.size is None for axis in template.axes)
+        return _count_factorizations(devices // known, unknown) if devices % known == 0 else 0
+    if devices == 1:
+        return 1
+    return sum(
+        (-1) ** ones * math.comb(count, ones) * _count_factorizations(devices, count - ones)
+        for count in range(1, axes + 1)
+        for ones in range(count)
+    )
+
+
+def _count_factorizations(number: int, factors: int) -> int:
+    if factors == 0:
+        return int(number == 1)
+    return math.prod(math.comb(exponent + factors - 1, factors - 1) for exponent in _list_exponents(number))
+
+
+@cache
+def _list_exponents(number: int) -> tuple[int, ...]:
+    """Return the exponents of the primes in a number."""
+    exponents, part = [], 2
+    while part * part <= number:
+        exponent = 0
+        while number % part == 0:
+            number, exponent = number // part, exponent + 1
+        exponents.append(exponent)
+        part += 1
+    return *exponents, int(number > 1)
+
+
 @cache
 def _list_divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of a number, ascending."""
@@ -71,16 +109,30 @@ def _list_divisors(number: int) -> tuple[int, ...]:
 
 
 def enumerate_candidates(
-    graphs: int, hardware: int, numbers: Iterable[int], *, axes: int, template: Mesh | None = None
+    graphs: int,
+    hardware: int,
+    numbers: Sequence[int],
+    *,
+    axes: int,
+    template: Mesh | None = None,
+    most: int | None = None,
 ) -> tuple[MeshCandidate, ...]:
-    """Return each mesh for each graph and hardware. Raises InvalidRequest for more than MAX_CANDIDATES of them."""
-    most = MAX_CANDIDATES // max(1, graphs * hardware)
-    meshes = chain.from_iterable(enumerate_meshes(devices, axes, template) for devices in numbers)
-    listed = list(islice(meshes, most + 1))
-    if len(listed) > most:
+    """Return each mesh for each graph and hardware, or only the first `most`.
+
+    Raises InvalidRequest where there are more than MAX_CANDIDATES, before one is listed.
+    """
+    count = graphs * hardware * sum(count_meshes(devices, axes, template) for devices in numbers)
+    if count > MAX_CANDIDATES:
         wanted = f"at most {MAX_CANDIDATES}: fewer numbers of devices, or fewer axes"
-        raise InvalidRequest("too many meshes", got=f"more than {most * graphs * hardware}", wanted=wanted)
-    return tuple(MeshCandidate(g, h, mesh) for g in range(graphs) for h in range(hardware) for mesh in listed)
+        raise InvalidRequest("too many meshes", got=count, wanted=wanted)
+    candidates = (
+        MeshCandidate(g, h, mesh)
+        for g in range(graphs)
+        for h in range(hardware)
+        for devices in numbers
+        for mesh in enumerate_meshes(devices, axes, template)
+    )
+    return tuple(islice(candidates, most))
 
 
 def devices_per_tier(mesh: Mesh, hardware: Hardware) -> tuple[TierCounts, ...]:

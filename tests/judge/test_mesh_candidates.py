@@ -14,7 +14,9 @@ from planner.choose.hardware import load_profile
 from planner.errors import InvalidMesh, InvalidRequest
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.judge import mesh_candidates
 from planner.judge.mesh_candidates import (
+    count_meshes,
     devices_per_tier,
     enumerate_candidates,
     enumerate_meshes,
@@ -72,11 +74,25 @@ def test_more_devices_than_a_mesh_may_have_are_refused_before_any_mesh_is_listed
             parse_device_counts(text)
 
 
-def test_meshes_beyond_the_limit_are_refused_without_listing_all_of_them() -> None:
+def test_meshes_beyond_the_limit_are_refused_without_listing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     template = Mesh.parse("?x?x?x?x?x?x?x?")
-    with pytest.raises(InvalidRequest, match="too many meshes"):
-        enumerate_candidates(1, 1, [720_720] * 100, axes=3, template=template)
     assert len(enumerate_candidates(1, 1, [1_048_573], axes=3, template=template)) == 8
+    assert len(enumerate_candidates(1, 1, [1_048_573], axes=3, template=template, most=1)) == 1
+
+    def list_nothing(*_arguments: object) -> None:
+        pytest.fail("a mesh is listed")
+
+    monkeypatch.setattr(mesh_candidates, "_factorizations", list_nothing)
+    # 720720 = 2^4 3^2 5 7 11 13 in eight factors: C(11, 7) C(9, 7) 8^4.
+    with pytest.raises(InvalidRequest, match=r"too many meshes \(got 4866048000;"):
+        enumerate_candidates(1, 1, [720_720] * 100, axes=3, template=template)
+
+
+@pytest.mark.parametrize("template", [None, "?x?", "2x?x?x?", "?x?x?x?", "4x2"])
+def test_meshes_are_counted_as_they_are_listed(template: str | None) -> None:
+    mesh = Mesh.parse(template) if template else None
+    for devices, axes in product([*range(1, 40), 64, 72, 720, 997], (1, 2, 3)):
+        assert count_meshes(devices, axes, mesh) == len(list(enumerate_meshes(devices, axes, mesh)))
 
 
 @pytest.mark.parametrize("devices", [1, 2, 7, 12, 16])
