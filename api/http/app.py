@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
 from api.http import plan_intake, problems
-from api.http.limits import BodyBudget, RateLimiter
+from api.http.limits import BodyBudget, LargeBodyTurns, RateLimiter
 from api.http.openapi import build_openapi
 from api.http.query_params import reject_unknown_query_params
 from api.http.routes import capacity, documents, events, models, plans, reports, system, tasks, webhooks
@@ -38,6 +38,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.recent_requests = plan_intake.RecentRequests()
     app.state.bodies = BodyBudget(service.limits.bodies_bytes)
+    app.state.turns = LargeBodyTurns()
     app.state.rate_limiter = RateLimiter(service.limits.requests_per_s, service.limits.burst)
     for part in (plans, documents, reports, events, capacity, tasks, webhooks, models, system):
         app.include_router(part.router)

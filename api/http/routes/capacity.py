@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from api.http.database_access import read_database
 from api.http.limits import parse_body
@@ -40,7 +41,7 @@ SweepPath = Annotated[str, Path(description="The id of the capacity question.")]
     },
     openapi_extra=describe_body(CapacityRequest),
 )
-def plan_capacity(
+async def plan_capacity(
     caller: Planner, service: ServiceDep, body: Body, *, request: Request, response: Response
 ) -> SweepResponse:
     """Ask for the fewest, cheapest and fastest devices for a model, and the frontier between them.
@@ -48,20 +49,26 @@ def plan_capacity(
     The candidates are plans that all workers solve. Equal questions have the same id and are answered once; what was
     planned for another question, or before a failure, is not planned again.
     """
+    traceparent = request.headers.get("traceparent")
+    async with request.app.state.turns.take(caller.tenant, len(body)):
+        record = await run_in_threadpool(_submit_sweep, service, caller.tenant, body, traceparent=traceparent)
+    response.headers["Location"] = f"/v1/capacity/{record.id}"
+    if record.status == "complete":
+        response.status_code = 200
+    return SweepResponse.of(record)
+
+
+def _submit_sweep(service: Service, tenant: str, body: bytes, *, traceparent: str | None) -> PlanRecord:
+    """Return the requested sweep after it is committed to the queue."""
     document = parse_body(body, service.limits)
     question = validate_document(CapacityRequest, document, "body")
     check_capacity_request(question)
     sweep = digest_document({"question": document, "versions": current_versions()})
     names = [*(graph.name for graph in question.graphs), *(model.name for model in question.models)]
-    trace = current_traceparent(request.headers.get("traceparent"))
-    job = PlanJob(sweep, ", ".join(names), pack_json(document), trace, kind="sweep")
-    service.jobs.submit(caller.tenant, job, service.limits.max_queued)
+    job = PlanJob(sweep, ", ".join(names), pack_json(document), current_traceparent(traceparent), kind="sweep")
+    service.jobs.submit(tenant, job, service.limits.max_queued)
     service.wake()
-    record = find_sweep(service, caller.tenant, sweep)
-    response.headers["Location"] = f"/v1/capacity/{sweep}"
-    if record.status == "complete":
-        response.status_code = 200
-    return SweepResponse.of(record)
+    return find_sweep(service, tenant, sweep)
 
 
 def find_sweep(service: Service, tenant: str, sweep: str) -> PlanRecord:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from api.http.database_access import read_database
-from api.http.limits import RequestBody
+from api.http.limits import JSON, RequestBody
 from api.http.openapi import describe_body
 from api.http.plan_intake import PlanQuery, digest_request, read_plan_job
 from api.http.problems import HttpProblem
@@ -69,7 +69,9 @@ async def create_plan(
     if record is None or record.status in RETRYABLE:
         traceparent = request.headers.get("traceparent")
         submission = caller.tenant, body, query, idempotency_key, digest, traceparent
-        record = await run_in_threadpool(_submit_plan, service, *submission)
+        parsed_bytes = len(body.data) if body.kind == JSON else 0  # models are parsed in children
+        async with request.app.state.turns.take(caller.tenant, parsed_bytes):
+            record = await run_in_threadpool(_submit_plan, service, *submission)
         recent_requests.remember(digest, record.id)
     set_attribute(PLAN, record.id)
     response.headers["Location"] = f"/v1/plans/{record.id}"
