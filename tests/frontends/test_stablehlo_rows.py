@@ -119,6 +119,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, at: (lax.dynamic_slice(x, (at, 0), (2, 6)), lax.dynamic_update_slice(x, x[:2, :3], (at, at + 9))),
         (X, AT),
     ),
+    "an update of everything": (lambda x: (x.at[...].set(x * 2), x.at[...].add(1.0)), (X,)),
+    "an update of nothing": (lambda x: x.at[jnp.zeros(0, int)].set(7.0), (X,)),
     "an update in the middle": (lambda x: x.at[1:3, 2:5].set(7.0), (X,)),
     "an addition in the middle": (lambda x: x.at[1:3, 2:5].add(7.0), (X,)),
     "an update of all": (lambda x: lax.dynamic_update_slice(x, 2 * x, (0, 0)), (X,)),

@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall
-from planner.frontends.stablehlo.symbolic_values import KnownNumbers, TensorSymbol
+from planner.frontends.stablehlo.symbolic_values import NO_ELEMENTS, KnownNumbers, TensorSymbol
 from planner.frontends.stablehlo.views import slice_value, transpose_value, update_value
 from planner.ir.sharding import Shape
 
@@ -97,18 +97,9 @@ def _read(call: StablehloOpCall, places: _IndexDims, made: Shape) -> DocumentVal
 
 
 def scatter(call: StablehloOpCall) -> RowResult:
-    numbers = stablehlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
-    shape, body = call.operands[0].type.shape, _read_reduction(call)
-    away = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
-    places = _IndexDims(
-        tuple(numbers.scattered_dims_to_operand_dims),
-        tuple(dim for dim in range(len(shape)) if dim not in away),
-        tuple(numbers.update_window_dims),
-        tuple(numbers.input_batching_dims),
-        tuple(numbers.scatter_indices_batching_dims),
-        numbers.index_vector_dim,
-        tuple(range(len(numbers.scattered_dims_to_operand_dims))),
-    )
+    if call.operands[2] is NO_ELEMENTS:
+        return call.whole(0)
+    shape, body, places = call.operands[0].type.shape, _read_reduction(call), _scatter_dims(call)
     x, updates = call.operands[0], call.whole(2)
     if (corner := _corner(call, places)) is not None:
         if body is not None:
@@ -116,6 +107,7 @@ def scatter(call: StablehloOpCall) -> RowResult:
             there = call.builder.whole(slice_value(call, x, cuts, made=call.operands[2].type))
             updates = call.step(body, [there, updates], updates.shape)
         return update_value(call, call.whole(0), updates, starts=corner)
+    call.demand("windows without positions", call.operands[1] is not NO_ELEMENTS)
     sizes = dict(zip(places.whole, (updates.shape[dim] for dim in places.windows), strict=True))
     taken = [sizes.get(dim, 0) for dim in range(len(shape))]
     if _are_clamped(call, places, taken):
@@ -136,6 +128,20 @@ def scatter(call: StablehloOpCall) -> RowResult:
     if zeros and body == "add" and len(shape) == 2 and places.dims == (0,):
         return call.emit("embedding_backward", updates, *ids, beyond="drop")
     return call.emit("index_put", call.whole(0), *ids, updates, dims=list(places.dims), **attrs)
+
+
+def _scatter_dims(call: StablehloOpCall) -> _IndexDims:
+    numbers = stablehlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
+    away = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+    return _IndexDims(
+        tuple(numbers.scattered_dims_to_operand_dims),
+        tuple(dim for dim in range(len(call.operands[0].type.shape)) if dim not in away),
+        tuple(numbers.update_window_dims),
+        tuple(numbers.input_batching_dims),
+        tuple(numbers.scatter_indices_batching_dims),
+        numbers.index_vector_dim,
+        tuple(range(len(numbers.scattered_dims_to_operand_dims))),
+    )
 
 
 def _are_clamped(call: StablehloOpCall, places: _IndexDims, taken: Sequence[int]) -> bool:
@@ -161,10 +167,11 @@ def _without(shape: Shape, dims: Sequence[int]) -> Shape:
 def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
     """Return the start of the written window, if there is one window with all dims at a known position in range."""
     ids, shape, sizes = call.operands[1], call.operands[0].type.shape, call.operands[2].type.shape
-    if not isinstance(ids, KnownNumbers) or len(ids.type.shape) != 1 or places.windows != tuple(range(len(shape))):
+    known = ids is NO_ELEMENTS or (isinstance(ids, KnownNumbers) and len(ids.type.shape) == 1)
+    if not known or places.windows != tuple(range(len(shape))):
         return None
     corner = [0] * len(shape)
-    for dim, at in zip(places.dims, ids.whole.tolist(), strict=True):
+    for dim, at in zip(places.dims, [] if ids is NO_ELEMENTS else ids.whole.tolist(), strict=True):
         corner[dim] = at
     inside = all(0 <= at <= full - size for at, full, size in zip(corner, shape, sizes, strict=True))
     return corner if inside else None

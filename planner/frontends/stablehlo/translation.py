@@ -29,8 +29,14 @@ MAX_ITERATIONS = 1 << 12
 MAX_DEPTH = 64
 MAX_STEPS = 1 << 22
 """The most ops walked, including those that emit no node."""
-PASSING_OPS = ("func.call", "stablehlo.composite", "stablehlo.while", "stablehlo.optimization_barrier")
-"""Ops that may pass on arrays without elements."""
+PASSING_OPS = (
+    "func.call",
+    "stablehlo.composite",
+    "stablehlo.while",
+    "stablehlo.optimization_barrier",
+    "stablehlo.scatter",
+)
+"""Ops that may pass on arrays without elements; a scatter of one window may have no positions."""
 Environment = dict[ir.Value, Symbol]
 
 

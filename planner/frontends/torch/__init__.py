@@ -7,6 +7,7 @@ pattern_match   patterns of ATen nodes and how they match
 patterns        small pieces of a graph that are one op: found by structure and replaced
 inline_regions  regions of a graph under another mode, inlined
 custom_ops      the fused ops in torch, with gradients that have rows
+own_gradients   gradients that the model's code writes itself
 joint_graph     an exported loss -> the graph of a training step, forward and backward
 serialized      a file of torch.export.save -> an exported program
 exported_graph  what was captured either way: a graph, its inputs and results

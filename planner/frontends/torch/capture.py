@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from planner.errors import InvalidGraph, InvalidRequest, UnsupportedOp
+from planner.errors import InvalidGraph, InvalidRequest, ShardplanError, UnsupportedOp
 from planner.frontends.torch.aten_call import DTYPES
 from planner.frontends.torch.joint_graph import ModuleWithLoss
 from planner.frontends.torch.location import DATA_DEPENDENT_WANTED
@@ -42,6 +42,18 @@ IMAGE_CHANNELS = 3
 
 DATA_DEPENDENT = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 """What torch raises where a shape, a number or a branch depends on data."""
+
+INSTEAD = {
+    "in the exported program constant's list": "no .data and no requires_grad_() in the forward pass: .detach(), and "
+    "torch.func.grad",
+    "in output, which is not a known type": "results in tuples, lists and dicts, or torch.export.register_dataclass",
+    "uninitialized parameter": "a module that has run once, which gives lazy parameters their sizes",
+    ".numpy() is not supported": "functions of torch alone",
+    "FlexAttention": "scaled_dot_product_attention with a mask",
+    "nested_tensor": "padded tensors and a mask",
+    "quantized": "a module before it is quantized, or products with integer weights times their scales",
+}
+"""What to write in place of code that torch.export refuses, by a part of its message."""
 
 FLOATS = ("f32", "bf16", "f16", "f64")
 
@@ -87,16 +99,21 @@ def trace_module(
     said = io.StringIO()
     try:
         # torch prints the graph of a failed trace; what it prints otherwise is passed on.
-        with warnings.catch_warnings(), traceable_modules(), redirect_stderr(said):
+        with warnings.catch_warnings(), traceable_modules() as own_gradients, redirect_stderr(said):
             # Recurrent layers list their weights anew, which changes nothing.
             warnings.filterwarnings("ignore", "The tensor attributes? ", UserWarning)
             exported = torch.export.export(module, args, dict(kwargs), strict=False)
+            exported.own_gradients = own_gradients  # which live as long
     except DATA_DEPENDENT as failure:
         got = f"{getattr(failure, 'func', 'a branch')}{_format_place(failure)}"
         what = "a shape or number that depends on data"
         raise UnsupportedOp(what, where=name, got=got, wanted=DATA_DEPENDENT_WANTED) from failure
+    except ShardplanError as refusal:
+        raise refusal.at(name) from None
     except Exception as failure:  # the model's own code runs, and may raise anything
-        wanted = "fixed sizes, no branches on data"
+        wanted = next(
+            (says for part, says in INSTEAD.items() if part in str(failure)), "fixed sizes, no branches on data"
+        )
         raise InvalidGraph(
             "torch.export cannot trace the model", where=name, got=_format_failure(failure), wanted=wanted
         ) from failure

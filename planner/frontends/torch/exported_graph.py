@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,12 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import inline_regions, patterns
 from planner.frontends.torch.complex_pairs import split_complex
-from planner.frontends.torch.location import refuse_data_dependent
+from planner.frontends.torch.location import refuse_data_dependent, refuse_sparse
 from planner.frontends.torch.smaller_calls import BEFORE_GRADIENT
 
 KINDS = {
@@ -91,7 +91,8 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     """
     _drop_assertions(program.graph)
     refuse_data_dependent(program.graph, name)
-    if any(node.target in BEFORE_GRADIENT or _writes_in_place(node) for node in program.graph.nodes):
+    refuse_sparse(program.graph, name)
+    if any(_needs_tracing(node) for node in _all_nodes(program)):
         _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
             program = _write_smaller_calls(program, name)
@@ -99,6 +100,19 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     if written:
         raise InvalidGraph("the forward pass writes to its inputs", where=name, got=written, wanted="no writes")
     return program
+
+
+def _all_nodes(program: ExportedProgram) -> Iterator[Node]:
+    """Yield the nodes of a program, those of its regions under another mode too."""
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule):
+            yield from module.graph.nodes
+
+
+def _needs_tracing(node: Node) -> bool:
+    """Return whether a program with this node is traced again: for a write, a region of casts, or smaller calls."""
+    casts = node.target is inline_regions.WITH_CASTS and bool(node.args[2])
+    return node.target in BEFORE_GRADIENT or casts or _writes_in_place(node)
 
 
 def _write_smaller_calls(program: ExportedProgram, name: str) -> ExportedProgram:

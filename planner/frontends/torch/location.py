@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import torch
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -42,3 +43,13 @@ def refuse_data_dependent(graph: Graph, name: str) -> None:
                 got=str(node.target),
                 wanted=DATA_DEPENDENT_WANTED,
             )
+
+
+def refuse_sparse(graph: Graph, name: str) -> None:
+    """Raise UnsupportedOp for the first tensor that holds only some of its elements."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            where = f"{name}: {source_line_of(node)}"
+            wanted = "dense tensors: .to_dense(), or index_select and index_add over the positions of the elements"
+            raise UnsupportedOp("a sparse tensor", where=where, got=str(value.layout), wanted=wanted)

@@ -198,8 +198,9 @@ FUSED: dict[str, AtenRow] = {
     "scaled_dot_product_attention": matmul_attention.attention,
     "scaled_dot_product_attention_backward": backward_ops.attention,
     "scaled_dot_product_attention_bias_backward": backward_ops.attention,
+    "with_gradient": views.given_results,
 }
-"""The ops of `custom_ops`."""
+"""The ops of `custom_ops` and `own_gradients`."""
 
 ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 """Suffixes of torch's attention calls, one per kernel."""

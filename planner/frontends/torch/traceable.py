@@ -7,24 +7,55 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.autograd import Function
 from torch.distributions import Distribution
+from torch.nn import functional
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import CheckpointFunction
+
+from planner.errors import UnsupportedOp
+from planner.frontends.torch.function_transforms import TRANSFORMS, run_plain_calls
+from planner.frontends.torch.own_gradients import OwnGradients, is_own
 
 
 @contextmanager
-def traceable_modules() -> Iterator[None]:
-    """Replace, meanwhile, code of torch that branches on data: checks, and an average over all batches so far."""
+def traceable_modules() -> Iterator[OwnGradients]:
+    """Replace, meanwhile, code of torch, and yield the gradients that the traced model's code writes itself.
+
+    Replaced are branches on data (checks, an average over all batches so far), results written to a given tensor,
+    sparse gradients, whose shape depends on data, functions with gradients of their own, transforms of functions, and
+    checkpoints, which differentiate while they run. Packed sequences are refused.
+    """
+    own = OwnGradients()
     with ExitStack() as stack:
-        stack.enter_context(_replace(transformer, "_detect_is_causal_mask", _is_marked_causal))
-        stack.enter_context(_replace(_BatchNorm, "forward", _normalize_batch))
-        stack.enter_context(_replace(Distribution, "_validate_args", False))
-        yield
+        for owner, name, value in (
+            (transformer, "_detect_is_causal_mask", _is_marked_causal),
+            (_BatchNorm, "forward", _normalize_batch),
+            (Distribution, "_validate_args", False),
+            (Function, "apply", classmethod(_apply_with(own))),
+            (CheckpointFunction, "apply", staticmethod(_run_checkpointed)),
+            (functional, "normalize", _normalize),
+            (torch, "embedding", _embed_densely),
+            (torch._VF, "_pack_padded_sequence", _refuse_packing),
+        ):
+            stack.enter_context(_replace(owner, name, value))
+        for owner, name in TRANSFORMS:
+            stack.enter_context(_replace(owner, name, run_plain_calls(getattr(owner, name))))
+        yield own
 
 
 @contextmanager
 def _replace(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
+    """Set an attribute; one that a class inherits is left to it again afterwards."""
+    if name not in vars(owner):
+        setattr(owner, name, value)
+        try:
+            yield
+        finally:
+            delattr(owner, name)
+        return
+    before = vars(owner)[name]
     setattr(owner, name, value)
     try:
         yield
@@ -51,3 +82,37 @@ def _normalize_batch(self: Any, input: Any) -> Any:  # noqa: A002 - the name bec
     for running, measured in zip((self.running_mean, self.running_var), batch, strict=True):
         running.add_((measured - running) / self.num_batches_tracked)
     return y
+
+
+def _refuse_packing(*given: Any) -> Any:
+    wanted = "padded sequences, and a mask on what is read of the results"
+    raise UnsupportedOp("a packed sequence", got="pack_padded_sequence", wanted=wanted)
+
+
+_APPLY, _NORMALIZE, _EMBEDDING = vars(Function)["apply"].__func__, functional.normalize, torch.embedding
+
+
+def _apply_with(own: OwnGradients) -> Any:
+    def apply(function: Any, *arguments: Any, **named: Any) -> Any:
+        """Call a function; one of the model's code keeps its gradient where gradients are taken."""
+        if named or not torch.is_grad_enabled() or not is_own(function):
+            return _APPLY(function, *arguments, **named)
+        return own.apply(function, *arguments)
+
+    return apply
+
+
+def _run_checkpointed(function: Any, preserve: bool, *arguments: Any) -> Any:
+    """Run a region: what is computed again for the backward pass is the plan's choice."""
+    return function(*arguments)
+
+
+def _normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:  # noqa: A002
+    result = _NORMALIZE(input, p, dim, eps)
+    return result if out is None else out.copy_(result)
+
+
+def _embed_densely(
+    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Any:
+    return _EMBEDDING(weight, indices, padding_idx, scale_grad_by_freq, False)

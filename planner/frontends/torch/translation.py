@@ -123,7 +123,9 @@ class TorchTranslation:
         reason = NotCovered(f"{node.target} has no row")
         try:
             if row is not None:
-                return row(call)
+                result = row(call)
+                call.demand("a result that its row leaves out is read", not _leaves_out(node, result))
+                return result
         except NotExpressible:
             raise
         except NotCovered as refusal:
@@ -166,6 +168,27 @@ class TorchTranslation:
         return results[0] if len(results) == 1 else results
 
 
+INSTEAD = {
+    "cond": "a branch: write torch.where of both results",
+    "while_loop": "a loop: write it in Python, with a known number of turns",
+    "scan": "a loop: write it in Python",
+    "associative_scan": "a loop: write it in Python, or as cumsum, cumprod or cummax",
+    "flex_attention": "a score written in Python: write scaled_dot_product_attention with a mask",
+}
+"""What to write in place of calls that are no operators."""
+
+
+def _leaves_out(node: FxNode, results: Any) -> bool:
+    """Return whether the forward pass reads a result for which a row has no value."""
+    return any(
+        results[reader.args[1]] is None
+        and any(each.meta.get("partitioner_tag") != "is_backward" for each in reader.users)
+        and _has_elements(reader.meta["val"])
+        for reader in node.users
+        if reader.target is operator.getitem and isinstance(results, (list, tuple))
+    )
+
+
 def _operands(node: FxNode) -> list[FxNode]:
     """Return the operands of a call in their order, repeated ones too."""
     return [each for each in tree_leaves((node.args, node.kwargs)) if isinstance(each, FxNode)]
@@ -203,7 +226,7 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 def _arguments(node: FxNode, values: Mapping[FxNode, Any]) -> dict[str, Any]:
     """Return the arguments by the names of the overload's schema, with defaults. Raises NotCovered for control flow."""
     if not isinstance(node.target, torch._ops.OpOverload):
-        raise NotCovered("control flow or a call that is no operator: write it without")
+        raise NotCovered(INSTEAD.get(str(node.target), "control flow or a call that is no operator: write it without"))
     bound = {}
     for position, argument in enumerate(node.target._schema.arguments):
         if position < len(node.args):
