@@ -22,7 +22,7 @@ nn, F = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.frameworks("torch")
 
 
-class StraightThrough(torch.autograd.Function):  # type: ignore[misc, name-defined]  # untyped
+class StraightThrough(torch.autograd.Function):  # type: ignore[misc]  # untyped
     """Rounds; the gradient passes where the operand is small."""
 
     @staticmethod
@@ -35,7 +35,7 @@ class StraightThrough(torch.autograd.Function):  # type: ignore[misc, name-defin
         return grad * (ctx.saved_tensors[0].abs() < 1)
 
 
-class Reversed(torch.autograd.Function):  # type: ignore[misc, name-defined]
+class Reversed(torch.autograd.Function):  # type: ignore[misc]
     """Passes its operand on; the gradient is turned round and scaled."""
 
     @staticmethod
@@ -51,7 +51,7 @@ class Reversed(torch.autograd.Function):  # type: ignore[misc, name-defined]
         return -ctx.scale * grad, None
 
 
-class Split(torch.autograd.Function):  # type: ignore[misc, name-defined]
+class Split(torch.autograd.Function):  # type: ignore[misc]
     """Has several results, one of integers, one unread, and keeps a tensor as an attribute."""
 
     @staticmethod

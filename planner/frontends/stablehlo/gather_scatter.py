@@ -167,11 +167,13 @@ def _without(shape: Shape, dims: Sequence[int]) -> Shape:
 def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
     """Return the start of the written window, if there is one window with all dims at a known position in range."""
     ids, shape, sizes = call.operands[1], call.operands[0].type.shape, call.operands[2].type.shape
-    known = ids is NO_ELEMENTS or (isinstance(ids, KnownNumbers) and len(ids.type.shape) == 1)
-    if not known or places.windows != tuple(range(len(shape))):
+    numbers: list[int] | None = [] if ids is NO_ELEMENTS else None
+    if isinstance(ids, KnownNumbers) and len(ids.type.shape) == 1:
+        numbers = ids.whole.tolist()
+    if numbers is None or places.windows != tuple(range(len(shape))):
         return None
     corner = [0] * len(shape)
-    for dim, at in zip(places.dims, [] if ids is NO_ELEMENTS else ids.whole.tolist(), strict=True):
+    for dim, at in zip(places.dims, numbers, strict=True):
         corner[dim] = at
     inside = all(0 <= at <= full - size for at, full, size in zip(corner, shape, sizes, strict=True))
     return corner if inside else None
