@@ -197,3 +197,16 @@ def test_what_cannot_be_planned_says_what_to_write_instead(name: str) -> None:
     forward, says = REFUSED[name]
     with pytest.raises(ShardplanError, match=says):
         build(forward, torch.zeros(4, 4), layer=nn.Linear(4, 4))
+
+
+def test_a_write_through_a_detached_tensor_is_refused_in_a_training_step() -> None:
+    """The graph of the write has no gradient, and torch's has the one of what was there before."""
+
+    def forward(self: Any, x: Any) -> Any:
+        y = self.layer(x)
+        y.detach().clamp_(min=0.1)
+        return y.square().mean()
+
+    with pytest.raises(ShardplanError, match=r"a write to a detached tensor \(got aten\.clamp_"):
+        build(forward, torch.zeros(4, 4), train="sgd", layer=nn.Linear(4, 4))
+    assert build(forward, torch.zeros(4, 4), layer=nn.Linear(4, 4))["nodes"]

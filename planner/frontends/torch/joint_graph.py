@@ -41,6 +41,7 @@ from planner.frontends.torch.exported_graph import (
     functionalize,
     written_buffers,
 )
+from planner.frontends.torch.location import refuse_detached_writes
 
 ATEN = torch.ops.aten
 PREFIX = "module."
@@ -66,6 +67,7 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     The one result of `program` is the loss; the program is modified and cannot be used afterwards. Raises InvalidGraph
     if the result is not a single floating-point number.
     """
+    refuse_detached_writes(program.graph, name)
     program = functionalize(program, name)
     _check_loss(program, name)
     inline_regions.inline_regions(program.graph, program.graph_module)

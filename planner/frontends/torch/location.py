@@ -53,3 +53,23 @@ def refuse_sparse(graph: Graph, name: str) -> None:
             where = f"{name}: {source_line_of(node)}"
             wanted = "dense tensors: .to_dense(), or index_select and index_add over the positions of the elements"
             raise UnsupportedOp("a sparse tensor", where=where, got=str(value.layout), wanted=wanted)
+
+
+def refuse_detached_writes(graph: Graph, name: str) -> None:
+    """Raise UnsupportedOp for the first write through `detach`: it would cut what it writes to off its gradient."""
+    for node in graph.nodes:
+        written = node.args[0] if node.args and _is_mutable(node) else None
+        while isinstance(written, Node) and written.target in VIEWS:
+            written = written.args[0]
+        if isinstance(written, Node) and written.target is DETACH and written.args[0].op != "placeholder":
+            where = f"{name}: {source_line_of(node)}"
+            wanted = "a new tensor: x + (f(x) - x).detach() writes f(x) and keeps the gradient of x"
+            raise UnsupportedOp("a write to a detached tensor", where=where, got=str(node.target), wanted=wanted)
+
+
+DETACH = torch.ops.aten.detach.default
+VIEWS = (torch.ops.aten.view.default, torch.ops.aten.select.int, torch.ops.aten.slice.Tensor)
+
+
+def _is_mutable(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
