@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ from tests.testing.sample_programs import alone, question_of, random_program
 from tests.testing.torch_programs import run_programs
 
 MESH, RANKS, OPTIONS, NEAR = "dp=2,tp=2", 4, 2, 1e-5
+PROGRAMS = 75
+"""Programs that one batch of processes runs."""
 SHARE, GAP = 0.7, 0.05
 WIDTH, LAYERS, BATCH, WARM, STEPS, LIMIT_S = 512, 6, 64, 3, 20, 600.0
 
@@ -55,6 +57,17 @@ def measure_rows() -> dict[str, Any]:
                 listed.append((case.op, program, print_torch(program)))
             except InvalidSharding as error:
                 refused.append(str(error))
+    unequal = [op for batch in _batches(listed) for op in _list_unequal(batch)]
+    ops = len({case.op for case in CASES})
+    return {"ops": ops, "programs": len(listed), "unequal": sorted(unequal), "refused": sorted(refused)}
+
+
+def _batches(listed: Sequence[tuple[str, Program, str]]) -> Iterator[Sequence[tuple[str, Program, str]]]:
+    return (listed[start : start + PROGRAMS] for start in range(0, len(listed), PROGRAMS))
+
+
+def _list_unequal(listed: Sequence[tuple[str, Program, str]]) -> list[str]:
+    """Run programs in one batch of processes, and return the ops of those whose numbers or bytes are others."""
     inputs = [random_inputs(program.graph, np, "declared", seed=0) for _, program, _ in listed]
     jobs = [
         (text, [arrays[name] for name, _ in program.arguments])
@@ -63,13 +76,11 @@ def measure_rows() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         results, received = run_programs(Path(folder), jobs, RANKS)
     cases = zip(listed, inputs, results, received, strict=True)
-    unequal = [
+    return [
         op
         for (op, program, _), arrays, found, counted in cases
-        if not _is_equal(program, arrays, found) or counted != count_received_bytes(program).sum()
+        if not _is_equal(program, arrays, found) or round(counted) != count_received_bytes(program).sum()
     ]
-    ops = len({case.op for case in CASES})
-    return {"ops": ops, "programs": len(listed), "unequal": sorted(unequal), "refused": sorted(refused)}
 
 
 def _is_equal(program: Program, arrays: dict[str, Any], found: list[Any]) -> bool:

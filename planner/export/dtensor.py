@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -72,23 +73,34 @@ class JoinedPlacements:
         """Return torch's mesh of all processes with joined axes; every process makes the same ones in one order."""
         joined = self.mesh(whole)
         ranks = torch.arange(whole.devices).reshape(whole.shape).permute([axis for axes in self.dims for axis in axes])
-        return DeviceMesh(device_type, ranks.reshape(joined.shape), mesh_dim_names=joined.names)
+        ranks = ranks.reshape(joined.shape)
+        if _ascends(ranks):
+            return DeviceMesh(device_type, ranks, mesh_dim_names=joined.names)
+        groups = [_make_group(ranks.movedim(dim, -1).reshape(-1, ranks.shape[dim])) for dim in range(ranks.ndim)]
+        return DeviceMesh.from_group(groups, device_type, mesh=ranks, mesh_dim_names=joined.names)
+
+
+def _ascends(ranks: torch.Tensor) -> bool:
+    """Return whether ranks ascend along every dim of a mesh."""
+    return all(bool((ranks.diff(dim=dim) > 0).all()) for dim in range(ranks.ndim))
+
+
+def _make_group(lines: torch.Tensor) -> dist.ProcessGroup:
+    """Make a process group of each line of ranks, in the line's order, and return this process's."""
+    made = [(line, dist.new_group(line, sort_ranks=False)) for line in lines.tolist()]
+    return next(group for line, group in made if dist.get_rank() in line)
 
 
 def join_placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> JoinedPlacements:
     """Return placements of all blocks: axes that split a dim unevenly together are joined to one.
 
-    Raises InvalidSharding for halos and offsets, and for such axes in another order than the mesh's: torch's process
-    groups are in the order of their ranks.
+    Raises InvalidSharding for halos and offsets.
     """
     uneven = [
         axes
         for size, axes in zip(shape, sharding.split_axes, strict=False)
         if len(axes) > 1 and even_split_axes(axes, size, mesh) != axes
     ]
-    if unordered := [axes for axes in uneven if list(axes) != sorted(axes)]:
-        names = [mesh.names[axis] for axis in unordered[0]]
-        raise InvalidSharding("a dim split unevenly", got=names, wanted="mesh axes in the mesh's order, for DTensor")
     alone = [(axis,) for axis in range(len(mesh.axes)) if not any(axis in axes for axes in uneven)]
     dims = tuple(sorted((*uneven, *alone)))
     joined = JoinedPlacements(dims, ())
@@ -150,8 +162,14 @@ def _distribute(
 
 
 def check_device_mesh(device_mesh: DeviceMesh, mesh: Mesh) -> None:
-    """Raise InvalidMesh for a device mesh that is not `mesh`."""
+    """Raise InvalidMesh for a device mesh that is not `mesh`, or whose ranks do not ascend along every dim.
+
+    torch sorts the ranks of a process group, so that the members of others would hold each other's shards.
+    """
     names = device_mesh.mesh_dim_names
     if tuple(device_mesh.shape) != mesh.shape or (names is not None and tuple(names) != mesh.names):
         got = f"{tuple(device_mesh.shape)}, dims {names}"
         raise InvalidMesh("device mesh", got=got, wanted=f"{mesh.shape}, dims {mesh.names}: that of the plan")
+    if not _ascends(device_mesh.mesh):
+        wanted = "ranks that ascend along every dim: torch sorts those of a process group"
+        raise InvalidMesh("device mesh", got=device_mesh.mesh.tolist(), wanted=wanted)

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
 from planner.errors import InvalidMesh, InvalidRequest
@@ -71,6 +72,16 @@ def test_another_mesh_is_refused(shape: tuple[int, ...]) -> None:
     planned = planned_tagger("dp=2,tp=4")
     with eight_local_devices(shape) as devices, pytest.raises(InvalidMesh, match="that of the plan"):
         planned.apply(tagger(0)[0], devices)
+
+
+def test_a_mesh_whose_ranks_torch_would_sort_is_refused_and_one_of_transposed_ranks_is_not() -> None:
+    planned = planned_tagger("dp=2,tp=4")
+    with eight_local_devices((2, 4)):
+        with pytest.raises(InvalidMesh, match="ranks that ascend along every dim"):
+            planned.apply(tagger(0)[0], DeviceMesh("cpu", torch.arange(8).flip(0).reshape(2, 4)))
+        module, _ = tagger(0)
+        planned.apply(module, DeviceMesh("cpu", torch.arange(8).reshape(4, 2).T))
+        assert torch.equal(module.up.weight.full_tensor(), tagger(0)[0].up.weight)
 
 
 def test_another_module_and_a_second_time_are_refused() -> None:

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding, RunFailed, ShardplanError
 from planner.export import dtensor
 from planner.export.dtensor import JoinedPlacements
+from planner.export.torch_program.initialize import Initializer, initialize_shards, reset_parameters
 from planner.export.torch_program.module_inputs import InputName, PlainValue, flatten_arguments
 from planner.export.torch_program.steps import write_step
 from planner.ir.mesh import Mesh
@@ -169,6 +170,16 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
         linecache.cache[self.source] = len(planned.text), None, planned.text.splitlines(keepends=True), self.source
         exec(compile(planned.text, self.source, "exec"), self.program)
         self.train(module.training)
+        # Not a submodule: its tensors have the names that they had.
+        object.__setattr__(self, "original", module)
+
+    def initialize(self, seed: int, init: Initializer = reset_parameters) -> None:
+        """Give parameters and buffers the unsharded module's initial values of a seed; each process makes its shards.
+
+        `init` sets the tensors that a module has itself, and is called for one module after another, while its tensors
+        are whole. Optimizers are made after it. Raises InvalidRequest for a tensor that `init` does not set.
+        """
+        initialize_shards(self.original, seed, init)
 
     def forward(self, *given: Any, **named: Any) -> Any:
         """Run the program on whole inputs. Raises InvalidRequest for inputs other than those planned."""
@@ -216,6 +227,9 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
 
     def _local(self, each: _PlacedValue, state: Mapping[str, Any], inputs: Mapping[str, Any]) -> torch.Tensor:
         if each.kind != "input":
+            if state[each.name].is_meta:
+                wanted = "values: initialize(seed), or to_empty(device=...) and a checkpoint"
+                raise InvalidRequest("tensor of the module", where=each.name, got="the meta device", wanted=wanted)
             gradient = self.planned.gradients.get(each.id)
             held = state[each.name].to_local(grad_placements=gradient.placements if gradient else None)
             # Backward reads what the buffer was before.

@@ -1,0 +1,140 @@
+"""A module from the meta device, over gloo: `python -P -m tests.testing.torch_meta_run RANK FOLDER MESH`.
+
+Every process initializes its shards by a seed, trains, saves a checkpoint, and trains on from it under another plan on
+another mesh. It prints what `MetaRun` says.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+
+import planner.torch
+from planner import Request
+from planner.errors import InvalidRequest
+from planner.ir.mesh import Mesh
+
+SEED, STEPS = 3, 2
+
+
+@dataclass(frozen=True)
+class MetaRun:
+    """Whether initial values are the unsharded module's, the share held here, losses in both plans and unsharded,
+    whether a full checkpoint has its values in the shards, and the errors of a module that is not initialized and of a
+    tensor that nothing sets."""
+
+    is_same: bool
+    share: float
+    losses: list[float]
+    unsharded: list[float]
+    is_loaded: bool
+    error: str
+    unset: str
+
+
+class Tagger(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Embeddings, batch normalisation with its buffers, and a bias of 5 that no axis divides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(12, 8)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 10), torch.nn.BatchNorm1d(10), torch.nn.Linear(10, 5))
+
+    def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.layers(self.words(ids)), labels)
+
+
+def _seeded() -> Tagger:
+    torch.manual_seed(SEED)
+    return Tagger()
+
+
+def _parallelize(mesh: str, layout: Any) -> planner.torch.PlannedModule:
+    with torch.device("meta"):
+        module, batch = Tagger(), (torch.zeros(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64))
+    request = Request(layout=layout, gap=0.05, deterministic=True)
+    return planner.torch.parallelize(module, batch, mesh, train="adamw", request=request)
+
+
+def _train(module: Any, optimizer: Any, batch: Any) -> list[float]:
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def _make_optimizer(module: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+
+
+def _error(call: Any) -> str:
+    try:
+        call()
+    except InvalidRequest as error:
+        return str(error)
+    return "no error"
+
+
+def _is_same(module: Any, values: dict[str, torch.Tensor]) -> bool:
+    held = module.state_dict()
+    return held.keys() == values.keys() and all(torch.equal(held[name].full_tensor(), values[name]) for name in values)
+
+
+def run(folder: Path, mesh: str) -> MetaRun:
+    batch = torch.arange(8), torch.arange(8) % 5
+    whole = _seeded()
+    first = _parallelize(mesh, "fsdp")
+    error, unset = _error(lambda: first(*batch)), _error(lambda: first.initialize(SEED, lambda owner: None))
+    first.initialize(SEED)
+    is_same = _is_same(first, whole.state_dict())
+    held = sum(each.to_local().numel() for each in first.parameters())
+    optimizer = _make_optimizer(whole)
+    unsharded = _train(whole, optimizer, batch) + _train(whole, optimizer, batch)
+    optimizer = _make_optimizer(first)
+    losses = _train(first, optimizer, batch)
+    model_state, state = get_state_dict(first, optimizer)
+    dcp.save({"model": model_state, "optimizer": state}, checkpoint_id=folder / "checkpoint")
+    second = _parallelize("dp=2,tp=2", "fsdp+tp")
+    second.to_empty(device="cpu")
+    optimizer = _make_optimizer(second)
+    model_state, state = get_state_dict(second, optimizer)
+    dcp.load({"model": model_state, "optimizer": state}, checkpoint_id=folder / "checkpoint")
+    set_state_dict(second, optimizer, model_state_dict=model_state, optim_state_dict=state)
+    losses += _train(second, optimizer, batch)
+    given = _seeded().state_dict() if dist.get_rank() == 0 else {}  # torch writes to it
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(second, given, options=options)
+    values = _seeded().state_dict()
+    share = held / sum(each.numel() for each in first.parameters())
+    return MetaRun(is_same, share, losses, unsharded, _is_same(second, values), error, unset)
+
+
+def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
+    torch.set_num_threads(1)
+    store = f"file://{Path(folder, 'store')}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=Mesh.parse(mesh).devices)
+    found = asdict(run(Path(folder), mesh))
+    dist.barrier()
+    dist.destroy_process_group()
+    return [found]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_run_rank(int(sys.argv[1]), *sys.argv[2:])))
