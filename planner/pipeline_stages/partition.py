@@ -31,7 +31,7 @@ def find_partition(costs: Costs, second: Costs | None = None) -> Partition | Non
 
     None where no partition has a finite cost.
     """
-    least = _run(costs, np.maximum)[0][-1, -1]
+    least = join_prefixes(costs, np.maximum)[0][-1, -1]
     if not np.isfinite(least):
         return None
     summed = second if second is not None else costs
@@ -42,7 +42,7 @@ def find_partition(costs: Costs, second: Costs | None = None) -> Partition | Non
 
 def find_cheapest(costs: Costs) -> tuple[Cuts, float] | None:
     """Return the partition whose sum of costs is least, and the sum, or None where no sum is finite."""
-    least, came = _run(costs, np.add)
+    least, came = join_prefixes(costs, np.add)
     if not np.isfinite(least[-1, -1]):
         return None
     cuts = [costs[0].shape[0] - 1]
@@ -54,7 +54,7 @@ def find_cheapest(costs: Costs) -> tuple[Cuts, float] | None:
 def list_partitions(costs: Costs, most: float) -> Iterator[Cuts]:
     """Yield all partitions whose largest cost is below `most`, those with small first intervals first."""
     count = costs[0].shape[0] - 1
-    rest = _run([cost[::-1, ::-1].T for cost in reversed(costs)], np.maximum)[0]
+    rest = join_suffixes(costs, np.maximum)
 
     def extend(cuts: Cuts) -> Iterator[Cuts]:
         position = len(cuts) - 1
@@ -63,14 +63,14 @@ def list_partitions(costs: Costs, most: float) -> Iterator[Cuts]:
                 yield cuts
             return
         for end in range(cuts[-1] + 1, count + 1):
-            after = rest[len(costs) - position - 1, count - end]
+            after = rest[len(costs) - position - 1, end]
             if max(costs[position][cuts[-1], end], after) < most:
                 yield from extend((*cuts, end))
 
     return extend((0,))
 
 
-def _run(costs: Costs, join: np.ufunc) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def join_prefixes(costs: Costs, join: np.ufunc) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Return, for each number of intervals and each end, the least joined cost, and where its last interval begins."""
     size = costs[0].shape[0]
     least = np.full((len(costs) + 1, size), np.inf)
@@ -83,3 +83,10 @@ def _run(costs: Costs, join: np.ufunc) -> tuple[NDArray[np.float64], NDArray[np.
         came[position] = joined.argmin(axis=0)
         least[position] = joined[came[position], ends]
     return least, came
+
+
+def join_suffixes(costs: Costs, join: np.ufunc) -> NDArray[np.float64]:
+    """Return, for each number of intervals and each begin, the least joined cost of so many last intervals."""
+    turned = [cost[::-1, ::-1].T for cost in reversed(costs)]
+    least: NDArray[np.float64] = join_prefixes(turned, join)[0][:, ::-1]
+    return least

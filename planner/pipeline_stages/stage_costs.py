@@ -1,15 +1,17 @@
 """What an interval of units costs as a stage: its plan, and lower bounds of any plan of it.
 
 Each is a certified solve of the stage's graph (`planner.pipeline_stages.stage_graph`). Intervals of equal content are
-solved once. Of an interval that is not solved, a bound is the sum of the bounds of its units: its plan, restricted to a
-unit, is a plan of the unit that costs and holds no more.
+solved once, and a bound of one is a bound of all that are equal (`planner.pipeline_stages.interval_classes`). Of an
+interval that is not solved, a bound is the sum of the bounds of the parts that it consists of: its plan, restricted to
+a part, is a plan of the part that costs and holds no more. The best sum is taken, of single units and of all intervals
+that were solved.
 
     step      S, passes of all micro-batches and one update, with the micro-batches in flight at a position
-    once      the same of one micro-batch alone
+    short     the same of `few` micro-batches
     passes    P, all passes of one micro-batch, without update
     through   forward and backward pass of one micro-batch without late ops
     forward   forward pass of one micro-batch
-    long      the same as `step` with LONG times as many micro-batches
+    long      the same as `step` with `times_longer` times as many micro-batches
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ from planner.choose.cost import CostModel
 from planner.ir.graph import Graph
 from planner.pipeline_stages.content import describe_content, rename_plan
 from planner.pipeline_stages.cuts import Units
+from planner.pipeline_stages.interval_classes import IntervalClasses, Span
 from planner.pipeline_stages.paths import PathPart
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan, Request
 from planner.rewrite.accumulate import MAX_MICROBATCHES
 
-Part = Literal["step", "once", "long"] | PathPart
+Part = Literal["step", "short", "long"] | PathPart
 Held = tuple[int, int]
+Matrix = NDArray[np.float64]
 ALONE: Held = (0, 0)
-LONG = 8
+LONG = 64
+"""How many times as many micro-batches a long step has at most."""
 PART_GAP = 1e-3
 """The gap to which lower bounds of parts of a step are solved, where the request's is smaller."""
 
@@ -44,7 +49,7 @@ class StageCosts:
     """Plans and bounds of intervals, solved when they are first asked for; times are in ps.
 
     shares       how many chunks of a rank share the memory limit
-    certified    bounds by part, interval and, for `step`, micro-batches in flight
+    certified    bounds by part, micro-batches in flight for those with the memory of a step, and interval
     is_hopeless  whether a unit is known that fits no stage
     """
 
@@ -57,13 +62,25 @@ class StageCosts:
     deadline: Deadline
     plans: dict[object, Plan] = field(default_factory=dict)
     bounds: dict[object, float] = field(default_factory=dict)
-    certified: dict[tuple[Part, int, int, Held], float] = field(default_factory=dict)
+    certified: dict[tuple[Part, Held], dict[Span, float]] = field(default_factory=dict)
     solved_ops: int = 0
     is_hopeless: bool = False
 
     def __post_init__(self) -> None:
         self.stages: dict[tuple[int, int], StageGraph] = {}
-        self.sums: dict[Part, NDArray[np.float64]] = {}
+        self.sums: dict[Part, Matrix] = {}
+        self.matrices: dict[tuple[Part, Held], tuple[int, Matrix]] = {}
+        self.classes = IntervalClasses(self.units)
+
+    @property
+    def times_longer(self) -> int:
+        """How many times as many micro-batches as a step a long one has."""
+        return max(1, min(LONG, MAX_MICROBATCHES // self.microbatches))
+
+    @property
+    def few(self) -> int:
+        """How many micro-batches a short step has."""
+        return 2 if self.microbatches > 2 else 1
 
     def stage(self, first: int, last: int) -> StageGraph:
         if (first, last) not in self.stages:
@@ -79,7 +96,7 @@ class StageCosts:
         proven = self.plans[key].certificate
         bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
         if self.shares == 1:
-            self.certified["step", first, last, held] = bound
+            self._note("step", first, last, held=held, bound=bound)
         return rename_plan(self.plans[key], step)
 
     def _plan_step(self, step: Graph) -> Plan:
@@ -96,23 +113,28 @@ class StageCosts:
         )
         return pipeline.plan_step(step, self.model, request)
 
-    def certify(self, part: Part, first: int, last: int, *, held: Held = ALONE) -> None:
-        """Solve a part of an interval's step for a bound, which counts beside the sum of its units'.
+    def certify(self, part: Part, first: int, last: int, *, held: Held = ALONE) -> bool:
+        """Solve a part of an interval's step for a bound, and return whether it was not known yet.
 
         `held`: the micro-batches in flight, where the part has the memory of a whole step.
         """
-        key = part, first, last, held
-        if key not in self.certified:
-            self.certified[key] = self._bound(part, self.stage(first, last), held)
+        if (first, last) in self.certified.get((part, held), {}):
+            return False
+        self._note(part, first, last, held=held, bound=self._bound(part, self.stage(first, last), held))
+        return True
+
+    def _note(self, part: Part, first: int, last: int, *, held: Held, bound: float) -> None:
+        known = self.certified.setdefault((part, held), {})
+        known.update(dict.fromkeys(self.classes.list_equal(first, last), bound))
 
     def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE) -> float:
         match part:
             case "step":
-                graph = stage.make_step(self.microbatches, ALONE, is_split=self.is_split)
-            case "once":
-                graph = stage.make_step(1, ALONE, is_split=self.is_split)
+                graph = stage.make_step(self.microbatches, held, is_split=self.is_split)
+            case "short":
+                graph = stage.make_step(self.few, held, is_split=self.is_split)
             case "long":
-                graph = stage.make_step(min(LONG * self.microbatches, MAX_MICROBATCHES), held, is_split=self.is_split)
+                graph = stage.make_step(self.times_longer * self.microbatches, held, is_split=self.is_split)
             case "through" if self.is_split:
                 graph = stage.make_passes(lambda op, late: op.id not in late)
             case "forward":
@@ -140,19 +162,33 @@ class StageCosts:
             return 0.0
         return np.inf if solution.status == "infeasible" else float(solution.bound)
 
-    def matrix(self, part: Part, held: Held = ALONE) -> NDArray[np.float64]:
-        """Return lower bounds of all intervals `[first, last]`: of their units, and those certified."""
+    def matrix(self, part: Part, held: Held = ALONE) -> Matrix:
+        """Return lower bounds of all intervals `[first, last]`: the largest sums of those of their parts."""
+        tables = [
+            table
+            for (name, least), table in self.certified.items()
+            if name == part and least[0] <= held[0] and least[1] <= held[1]
+        ]
+        state = sum(map(len, tables))
+        if (part, held) not in self.matrices or self.matrices[part, held][0] != state:
+            bounds = self._sum_units(part)
+            for (first, last), bound in (item for table in tables for item in table.items()):
+                bounds[first, last] = max(bounds[first, last], bound)
+            self.matrices[part, held] = state, _sum_parts(bounds)
+        return self.matrices[part, held][1]
+
+    def _sum_units(self, part: Part) -> Matrix:
         if part not in self.sums:
             each = np.array([self._bound(part, self.stage(unit, unit + 1)) for unit in range(self.units.count)])
             self.is_hopeless |= bool(np.isinf(each).any())
             self.sums[part] = np.cumsum([0.0, *np.where(np.isinf(each), 0.0, each)])
-        bounds: NDArray[np.float64] = self.sums[part][None, :] - self.sums[part][:, None]
-        for (name, first, last, least), bound in self.certified.items():
-            if name == part and least[0] <= held[0] and least[1] <= held[1]:
-                bounds[first, last] = max(bounds[first, last], bound)
+        bounds: Matrix = self.sums[part][None, :] - self.sums[part][:, None]
         return bounds
 
-    def row(self, part: Part) -> NDArray[np.float64]:
-        """Return the sums of the bounds of the units before each cut."""
-        self.matrix(part)
-        return self.sums[part]
+
+def _sum_parts(bounds: Matrix) -> Matrix:
+    """Return the largest sums of bounds over the ways to part each interval."""
+    for cut in range(1, len(bounds) - 1):
+        both = bounds[:cut, cut, None] + bounds[cut, None, cut + 1 :]
+        bounds[:cut, cut + 1 :] = np.maximum(bounds[:cut, cut + 1 :], both)
+    return bounds
