@@ -1,4 +1,4 @@
-"""`report`: writes a plan, two plans, or a capacity answer as one HTML file that opens offline."""
+"""`report`: writes a plan, two plans, a plan in stages, or a capacity answer as one HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from api.cli.options import JsonOption, print_json
 from planner.documents.capacity_report import FORMAT, checked_capacity
 from planner.documents.json_reader import read_json
 from planner.documents.json_writer import check_writable, write_text
+from planner.documents.pipelines import dump_pipeline_report, is_pipeline
 from planner.documents.plans import parse_plan, read_plan
 from planner.documents.report import dump_report
 from planner.errors import InvalidRequest
@@ -27,7 +28,7 @@ def report(
     """Write a plan as one page that opens offline: certificate, graph with shardings, memory, communication, schedule.
 
     With --compare-to, the page shows two plans and what changed from the other one to this one. For a capacity answer,
-    it draws step time and cost against devices.
+    it draws step time and cost against devices; for a plan in stages, the schedule with a row for each rank.
     """
     check_writable(output)
     page = html_page(_build_report(file, compare_to))
@@ -39,6 +40,10 @@ def report(
 def _build_report(file: Path, compare_to: Path | None) -> dict[str, Any]:
     """Return the document that the page shows."""
     raw = read_json(file)
+    if is_pipeline(raw):
+        if compare_to:
+            raise InvalidRequest("--compare-to with a plan in stages", got=str(compare_to), wanted="a plan without")
+        return dump_pipeline_report(raw, str(file))
     if not (isinstance(raw, dict) and raw.get("format") == FORMAT):
         return dump_report(parse_plan(raw, str(file)), read_plan(compare_to) if compare_to else None)
     if compare_to:

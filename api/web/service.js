@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources 5a8638f61661fd2cb9babda1a67530180d316b5d6a07f0888875a020e51065bb. It contains:
+Built by "make pages" from web/, sources 996adc5b88b31ca8adb805d1eacbf459c1b5f55ff4f0eb550e1579cf3bb27d3b. It contains:
 
 @dagrejs/dagre 3.1.3
 

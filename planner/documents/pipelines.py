@@ -115,6 +115,14 @@ def parse_pipeline(raw: Any, where: str) -> PipelineDocument:
     return document
 
 
+def dump_pipeline_report(raw: Any, where: str) -> dict[str, Any]:
+    """Return what a page shows of a pipeline's plan: all but the graph and the stages' own plans."""
+    parse_pipeline(raw, where)
+    stages = [{key: value for key, value in stage.items() if key != "plan"} for stage in raw["stages"]]
+    graph = {key: value for key, value in raw["graph"].items() if key != "document"}
+    return {**raw, "graph": graph, "stages": stages}
+
+
 def run_document(document: PipelineDocument, *, seed: int = 0) -> PipelineVerdict:
     """Run the stages of a document. Raises InvalidDocument where it has none."""
     if document.schedule is None:

@@ -15,13 +15,18 @@ from planner.planning.plan_types import Plan
 
 def describe_content(graph: Graph) -> tuple[object, ...]:
     """Return what a graph computes, with values numbered in order: equal for graphs that differ in names only."""
-    number = {value: n for n, value in enumerate(graph.types)}
     flying = graph.in_flight
+    return *describe_ops(graph), (graph.microbatches, flying.after_forward, flying.after_backward)
+
+
+def describe_ops(graph: Graph) -> tuple[object, ...]:
+    """Return the content of a graph whatever the micro-batches are."""
+    number = {value: n for n, value in enumerate(graph.types)}
     return (
         tuple((entry.kind, entry.type, number.get(entry.next or "")) for entry in graph.inputs),
         tuple(
             (
-                (op.op, op.phase, op.notation, op.accumulates, op.id in flying.late),
+                (op.op, op.phase, op.notation, op.accumulates, op.id in graph.in_flight.late),
                 tuple(sorted((name, repr(value)) for name, value in op.attrs.items())),
                 tuple(number[value] for value in op.inputs),
                 op.results,
@@ -29,28 +34,37 @@ def describe_content(graph: Graph) -> tuple[object, ...]:
             for op in graph.ops
         ),
         tuple(number[value] for value in graph.outputs),
-        (graph.microbatches, flying.after_forward, flying.after_backward),
     )
 
 
 def rename_plan(plan: Plan, step: Graph) -> Plan:
     """Return the plan of a step whose graph differs from the planned one in names only."""
-    if plan.analysis is None or plan.choice is None or list(plan.graph.types) == list(step.types):
+    if plan.analysis is None or list(plan.graph.types) == list(step.types):
         return replace(plan, graph=step)
-    known = dict(zip(plan.graph.types, step.types, strict=True))
-    program = plan.analysis.program
-    clones = {known[op]: known[before] for op, before in find_clone_positions(program.graph).items()}
-    graph = clone_at_positions(step, clones)
-    names = dict(zip(program.graph.types, graph.types, strict=True))
-    chosen = plan.choice
-    choice = Choice(
+    graph, names = _match_names(plan.analysis.program.graph, plan.graph, step)
+    analysis = Analysis(_rename_program(plan.analysis.program, graph, names), plan.model)
+    return replace(plan, graph=step, choice=rename_choice(plan, step), analysis=analysis)
+
+
+def rename_choice(plan: Plan, step: Graph) -> Choice:
+    """Return the choice of a plan for a step whose ops are those of the planned one but for names."""
+    assert plan.analysis is not None, "only a feasible plan has a choice"
+    assert plan.choice is not None, "only a feasible plan has a choice"
+    names, chosen = _match_names(plan.analysis.program.graph, plan.graph, step)[1], plan.choice
+    return Choice(
         {names[name]: sharding for name, sharding in chosen.inputs.items()},
         {names[op]: option for op, option in chosen.options.items()},
         {names[name]: sharding for name, sharding in chosen.shared.items()},
         chosen.outputs,
     )
-    analysis = Analysis(_rename_program(program, graph, names), plan.model)
-    return replace(plan, graph=step, choice=choice, analysis=analysis)
+
+
+def _match_names(planned: Graph, graph: Graph, step: Graph) -> tuple[Graph, dict[str, str]]:
+    """Return a step's graph with the clones of a planned graph, and its name of each of that graph's values."""
+    known = dict(zip(graph.types, step.types, strict=True))
+    clones = {known[op]: known[before] for op, before in find_clone_positions(planned).items()}
+    with_clones = clone_at_positions(step, clones)
+    return with_clones, dict(zip(planned.types, with_clones.types, strict=True))
 
 
 def _rename_program(program: Program, graph: Graph, known: Mapping[str, str]) -> Program:

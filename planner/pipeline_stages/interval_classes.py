@@ -2,9 +2,9 @@
 
 A bound of a stage is one of every stage whose graph differs in names only. To find these, each op and each graph input
 is described once, relative to its unit: what it computes, and for each value that it reads the distance to the unit
-that computes it and the place there. Intervals are equal where these descriptions, with distances to the first unit,
-are equal in the order of the graph. What does not depend on parameters counts to the unit that alone needs it, and is
-otherwise itself only.
+that computes it and the place there, among the values that others read where it is another unit. Intervals are equal
+where these descriptions, with distances to the first unit, are equal in the order of the graph. What does not depend on
+parameters counts to the unit that alone needs it, and is otherwise itself only.
 """
 
 from __future__ import annotations
@@ -108,16 +108,38 @@ class IntervalClasses:
         counts[unit] += 1
         return counts[unit] - 1
 
+    @cached_property
+    def _exchanged(self) -> dict[str, Description]:
+        """The number of each value that other units read, among those of its unit, and its type."""
+        counts: dict[int, int] = defaultdict(int)
+        numbered: dict[str, Description] = {}
+        for op in self.graph.ops:
+            for value in op.values:
+                if any(self._ends(value, unit := self._home_of[op.id])[:2]):
+                    counts[unit] += 1
+                    numbered[value] = counts[unit], self.graph.types[value]
+        return numbered
+
     def _relative(self, place: dict[str, tuple[int, int, int]], value: str, unit: int) -> Description:
         """Return where a value is computed, seen from a unit."""
         home, number, result = place[value]
-        return (value,) if SHARED in (home, unit) else (home - unit, number, result)
+        if SHARED in (home, unit):
+            return (value,)
+        if home != unit and value in self._exchanged:
+            return home - unit, *self._exchanged[value]
+        return home - unit, number, result
 
     def _describe_op(self, op: Op, place: dict[str, tuple[int, int, int]]) -> Description:
         unit = self._home_of[op.id]
         if unit == SHARED:
             return (op.id,)
-        computes = op.op, op.phase, op.notation, op.accumulates, tuple(sorted((k, repr(v)) for k, v in op.attrs.items()))
+        computes = (
+            op.op,
+            op.phase,
+            op.notation,
+            op.accumulates,
+            tuple(sorted((k, repr(v)) for k, v in op.attrs.items())),
+        )
         reads = tuple(self._relative(place, value, unit) for value in op.inputs)
         return computes, reads, op.results, tuple(self._ends(value, unit) for value in op.values)
 

@@ -1,10 +1,10 @@
 """The search for stages: partitions by lower bounds, plans for the best, and a bound for all of them.
 
 A table of lower bounds says for each interval and position how long a step takes at least with that stage there
-(`planner.pipeline_stages.step_bounds`). The partition whose largest bound is least bounds all partitions from below. Its
-stages are planned, which makes their bounds larger, and so on until the best of all does not change; it is simulated
-with each new partition. Then all other partitions whose bounds leave room for a better step are tried in turn, until
-the gap is closed or WORK is done.
+(`planner.pipeline_stages.step_bounds`). The partition whose largest bound is least bounds all partitions from below.
+Its stages are planned, which makes their bounds larger, and so on until the best of all does not change; it is
+simulated with each new partition. Then all other partitions whose bounds leave room for a better step are tried in
+turn, until the gap is closed or WORK is done.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class StageSearch:
         is_new = False
         for number, span in enumerate(pairwise(cuts)):
             self.costs.deadline.check()
-            parts: list[Part] = ["step", "long", *(["through"] if self.schedule.is_split else [])]
+            parts: list[Part] = ["step", "long"]
+            parts += ["through"] if self.schedule.is_split else []
             parts += [] if number else ["short"]
             for part in parts:
                 held = ALONE if part == "through" else self.held[number]

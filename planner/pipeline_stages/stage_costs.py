@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from planner import pipeline
 from planner.choose.cost import CostModel
+from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
-from planner.pipeline_stages.content import describe_content, rename_plan
+from planner.pipeline_stages.content import describe_content, describe_ops, rename_choice, rename_plan
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.interval_classes import IntervalClasses, Span
 from planner.pipeline_stages.paths import PathPart
@@ -40,6 +41,8 @@ Matrix = NDArray[np.float64]
 ALONE: Held = (0, 0)
 LONG = 64
 """How many times as many micro-batches a long step has at most."""
+SHARE = 0.125
+"""The share of the time that is left which one solve may take: a step has tens of them."""
 PART_GAP = 1e-3
 """The gap to which lower bounds of parts of a step are solved, where the request's is smaller."""
 
@@ -109,9 +112,15 @@ class StageCosts:
             global_batch=None,
             memory_limit_bytes=limit,
             gap=self.request.gap / 4,
-            time_limit_s=None if left is None else max(left / 2, 0.1),
+            time_limit_s=None if left is None else max(SHARE * left, 0.1),
         )
-        return pipeline.plan_step(step, self.model, request)
+        return pipeline.plan_step(step, self.model, request, known=self._list_known(step))
+
+    def _list_known(self, step: Graph) -> list[Choice]:
+        """Return the choices of plans of the same ops with other micro-batches in flight, to start from."""
+        content = describe_ops(step)
+        fitting = (plan for plan in self.plans.values() if plan.choice is not None)
+        return [rename_choice(plan, step) for plan in fitting if describe_ops(plan.graph) == content]
 
     def certify(self, part: Part, first: int, last: int, *, held: Held = ALONE) -> bool:
         """Solve a part of an interval's step for a bound, and return whether it was not known yet.
@@ -143,10 +152,11 @@ class StageCosts:
                 graph = stage.make_passes(lambda op, late: True)
         key = describe_content(graph)
         if key not in self.bounds:
-            self.bounds[key] = self._solve_bound(graph)
+            known = self._list_known(graph) if part in ("step", "short", "long") else []
+            self.bounds[key] = self._solve_bound(graph, known)
         return self.bounds[key]
 
-    def _solve_bound(self, graph: Graph) -> float:
+    def _solve_bound(self, graph: Graph, known: list[Choice]) -> float:
         self.solved_ops += len(graph.ops)
         left = self.deadline.left_s
         request = replace(
@@ -154,10 +164,10 @@ class StageCosts:
             microbatches=1,
             global_batch=None,
             gap=max(self.request.gap / 4, PART_GAP),
-            time_limit_s=None if left is None else max(left / 4, 0.1),
+            time_limit_s=None if left is None else max(SHARE * left, 0.1),
         )
         try:
-            solution = pipeline.solve_choice(graph, self.model, request).solution
+            solution = pipeline.solve_choice(graph, self.model, request, known=known).solution
         except TimeLimitReached:
             return 0.0
         return np.inf if solution.status == "infeasible" else float(solution.bound)

@@ -17,13 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.pipeline_stages.partition import Costs, join_prefixes, join_suffixes
 from planner.pipeline_stages.paths import StagePath, list_paths
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import Matrix, StageCosts
 
-ROUNDS = 4
+ROUNDS = 3
+Mask = NDArray[np.bool_]
 Sides = tuple[Matrix, Matrix]
 """Least sums of the stages before each unit, and of those after it, by their number."""
 
@@ -49,16 +51,16 @@ class StepBounds:
     def list_tables(self, most: float) -> list[Matrix]:
         """Return the bounds by position and interval; infinite for an interval that no step below `most` has there."""
         is_left = [np.ones_like(work, bool) for work in self.list_own_work()]
-        for _ in range(ROUNDS if np.isfinite(most) else 1):
-            tables = _Round(self, most, is_left).list_tables()
-            narrowed = _find_left(tables, most)
-            if all(np.array_equal(one, other) for one, other in zip(is_left, narrowed, strict=True)):
+        tables = _Round(self, most, is_left).list_tables()
+        for _ in range(ROUNDS if np.isfinite(most) else 0):
+            before, is_left = is_left, _find_left(tables, most)
+            if all(np.array_equal(one, other) for one, other in zip(is_left, before, strict=True)):
                 break
-            is_left = narrowed
+            tables = _Round(self, most, is_left).list_tables()
         return [np.where(left, table, np.inf) for left, table in zip(is_left, tables, strict=True)]
 
 
-def _find_left(tables: Costs, most: float) -> list[Matrix]:
+def _find_left(tables: Costs, most: float) -> list[Mask]:
     """Return which intervals are in a partition whose bounds are all below `most`."""
     below = [np.where(table < most, 0.0, np.inf) for table in tables]
     before, after = join_prefixes(below, np.add)[0], join_suffixes(below, np.add)
@@ -75,7 +77,7 @@ class _Round:
 
     bounds: StepBounds
     most: float
-    is_left: list[Matrix]
+    is_left: list[Mask]
 
     def __post_init__(self) -> None:
         self.costs, self.held, self.count = self.bounds.costs, self.bounds.held, self.bounds.schedule.microbatches
@@ -120,14 +122,16 @@ class _Round:
         if not np.isfinite(self.most):
             return self.passes[0]
         own = next(path for path in self.bounds.paths if not path.stage and path.ends_in_stage)
-        most = self.most - self._sum_around(own)
-        return ((count - 1) * short - (few - 1) * np.where(np.isfinite(most), most, 0.0)) / (count - few)
+        around: Matrix = self._sum_around(own) if own.passes[1] == count else np.zeros_like(short)
+        most = self.most - np.where(np.isfinite(around), around, 0.0)
+        bound: Matrix = ((count - 1) * short - (few - 1) * most) / (count - few)
+        return bound
 
     def _sum_around(self, path: StagePath) -> Matrix:
         """Return what a path takes beside the passes that it meets in its stage."""
         stage = path.stage
         before, after = self._sum_sides(path, 0)[0], self._sum_sides(path, 2)[1]
-        total = before[stage][:, None] + after[len(self.held) - stage - 1][None, :]
+        total: Matrix = before[stage][:, None] + after[len(self.held) - stage - 1][None, :]
         for part, (_, own, _) in path.meets:
             if own and part != "passes":
                 total = total + own * self.costs.matrix(part)

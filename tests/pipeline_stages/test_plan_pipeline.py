@@ -173,3 +173,17 @@ def test_a_graph_without_phases_is_refused() -> None:
 def test_a_number_of_stages_is_a_number_or_auto(stages: str) -> None:
     with pytest.raises(InvalidRequest, match="pipeline stages"):
         PipelineRequest.parse(stages, "1f1b", 1)
+
+
+def test_a_bound_of_a_stage_holds_for_equal_and_longer_ones() -> None:
+    costs = StageCosts(
+        find_units(tiny(layers=4, train="adam")), CostModel(MESH, HARDWARE), Request(), 8, False, 1, Deadline()
+    )
+    before = costs.matrix("step", (1, 0)).copy()
+    assert costs.certify("step", 1, 5, held=(1, 0))
+    costs.certified["step", (1, 0)] = dict.fromkeys(costs.certified["step", (1, 0)], 2 * before[1, 5])
+    after, more = costs.matrix("step", (1, 0)), before[1, 5]
+    assert after[3, 7] == before[3, 7] + more
+    assert after[1, 6] == pytest.approx(before[1, 6] + more)
+    assert after[1, 4] == before[1, 4]
+    assert not costs.certify("step", 3, 7, held=(1, 0))

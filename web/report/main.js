@@ -2,12 +2,15 @@
 
 import { capacityView } from "./capacity.js";
 import { h } from "./elements.js";
+import { pipelineView } from "./pipeline.js";
 import { reportView } from "./views.js";
 
 const held = JSON.parse(document.querySelector("#report")?.textContent ?? "null");
 
+const VIEWS = { "shardplan.capacity": capacityView, "shardplan.pipeline": pipelineView };
+
 function show() {
-  const view = held.format === "shardplan.capacity" ? capacityView(held) : reportView(held);
+  const view = (VIEWS[held.format] ?? reportView)(held);
   document.querySelector("main")?.replaceChildren(h("div", {}, view));
 }
 

@@ -20,7 +20,7 @@ SCRIPT, SHEET = "report.js", "report.css"
 
 
 def html_page(report: Mapping[str, Any]) -> str:
-    """Return the file that shows a report document (`planner.documents.report`) or a capacity document."""
+    """Return the file that shows a report document (`planner.documents.report`), or one of capacity or a pipeline."""
     script, sheet = read_page_file(SCRIPT), read_page_file(SHEET)
     data = json.dumps(report, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
@@ -34,7 +34,7 @@ def html_page(report: Mapping[str, Any]) -> str:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    graphs = report["graphs"] if "graphs" in report else [report["plan"]["graph"]]
+    graphs = report["graphs"] if "graphs" in report else [report.get("plan", report)["graph"]]
     return ", ".join(graph["name"] for graph in graphs)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from planner.frontends.zoo import import_zoo
-from tests.testing.command_line import shardplan
+from tests.testing.command_line import refused, shardplan
 from tests.testing.small_documents import written
 
 TINY = {"width": 16, "heads": 4, "feed_forward": 32, "vocabulary": 24, "batch": 4, "seq": 8, "layers": 1}
@@ -52,6 +54,15 @@ def test_stages_are_planned_and_shown(step: Path) -> None:
     assert shardplan("show", path, "--json").json["schedule"]["name"] == "1f1b"
     assert shardplan("validate", path, "--json").json["verdict"] == "equal"
     assert "equal to the unsharded model on 4 devices" in shardplan("validate", path).out
+    page = step.with_name("page.html")
+    assert shardplan("report", path, "-o", page).code == 0
+    (held,) = re.findall(r'id="report">(.*?)</script>', page.read_text())
+    document = json.loads(held)
+    assert document["timeline"][0][0]["kind"] == "forward"
+    assert [stage["peak_memory_bytes"] for stage in document["stages"]] == [
+        stage["peak_memory_bytes"] for stage in figures["stages"]
+    ]
+    refused(shardplan("report", path, "--compare-to", path, "-o", page), "--compare-to with a plan in stages")
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG)
