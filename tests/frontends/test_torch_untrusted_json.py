@@ -98,3 +98,17 @@ def test_guards_of_a_program_are_not_run(tmp_path: Path) -> None:
     program = exported() | {"guards_code": [f"open({str(tmp_path / 'ran')!r}, 'w')"]}
     assert len(import_serialized(json.dumps(program).encode(), "hostile")["nodes"]) == 1
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["models/model.json", "weights/model_weights_config.json"])
+def test_a_file_that_inflates_beyond_its_limit_is_refused_unread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.frontends.torch.serialized.MAX_JSON_BYTES", 100_000)
+    monkeypatch.setattr("planner.frontends.torch.serialized.MAX_TABLE_BYTES", 100_000)
+    files = {"models/model.json": json.dumps(exported()), "weights/model_weights_config.json": '{"config": {}}'}
+    files[name] = " " * 100_000 + files[name]
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each, text in files.items():
+            archive.writestr(f"hostile/{each}", text)
+    with pytest.raises(InvalidGraph, match=f"hostile/{name} of 10[0-9]+ bytes, more than 100000"):
+        import_serialized(written.getvalue(), "hostile")

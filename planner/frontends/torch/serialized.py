@@ -27,6 +27,8 @@ from planner.errors import InvalidGraph
 from planner.frontends.torch.untrusted_json import check_document
 
 MAX_JSON_BYTES = 1 << 28
+MAX_TABLE_BYTES = 1 << 24
+"""The table of an archive's weights has some 400 bytes for each."""
 WANTED = "a file of torch.export.save (.pt2), or its models/model.json"
 
 
@@ -57,11 +59,17 @@ def _read_archive(data: bytes) -> tuple[bytes, dict[str, str]]:
     """Return the JSON, and the file of every weight by the weight's name."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         (graph,) = (entry for entry in archive.infolist() if entry.filename.endswith("models/model.json"))
-        if graph.file_size > MAX_JSON_BYTES:
-            raise ValueError(f"{graph.filename} of {graph.file_size} bytes, more than {MAX_JSON_BYTES}")
-        tables = [name for name in archive.namelist() if name.endswith("model_weights_config.json")]
-        listed = json.loads(archive.read(tables[0]))["config"] if tables else {}
-        return archive.read(graph), {name: entry["path_name"] for name, entry in listed.items() if _has_weights(entry)}
+        tables = [entry for entry in archive.infolist() if entry.filename.endswith("model_weights_config.json")]
+        listed = json.loads(_read_entry(archive, tables[0], MAX_TABLE_BYTES))["config"] if tables else {}
+        same = {name: entry["path_name"] for name, entry in listed.items() if _has_weights(entry)}
+        return _read_entry(archive, graph, MAX_JSON_BYTES), same
+
+
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, max_bytes: int) -> bytes:
+    """Return the content of a file. No more is inflated than the archive says, whatever its bytes would become."""
+    if entry.file_size > max_bytes:
+        raise ValueError(f"{entry.filename} of {entry.file_size} bytes, more than {max_bytes}")
+    return archive.read(entry)
 
 
 def _has_weights(entry: Mapping[str, Any]) -> bool:
