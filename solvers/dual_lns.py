@@ -158,6 +158,12 @@ class DualLnsHybrid:
                 before = gap
         return self._worker.multipliers
 
+    def begin(self) -> dict[int, float]:
+        """Run the dual's first cycle and one walk; return the best multipliers."""
+        self.run_round(1)
+        self._collect()
+        return self._worker.multipliers
+
     @contextmanager
     def _parallel_dual(self, processes: int) -> Iterator[None]:
         """Run the dual in a thread within the context, with two processes or more."""

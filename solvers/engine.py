@@ -3,7 +3,8 @@
 All methods share one incumbent, one bound, one pool of elites, and one dual iterate (multipliers and messages) of one
 relaxation, from which strategies are excluded whenever incumbent or bound have moved:
 
-1. the search, with the dual beside it, until both have settled;
+1. the search, with the dual beside it, until both have settled; on a small problem one cycle of the dual and one walk,
+   as MIPs are cheap there and finish sooner;
 2. messages at the dual's multipliers, and fixing; then MIPs of ever more strategies around the elites, as long as they
    are much smaller than what is left: the better the incumbent, the more is excluded;
 3. while much is left, column generation, whose master LPs improve the multipliers and whose cuts the bound;
@@ -31,6 +32,8 @@ from solvers.solve_state import SolveState
 
 # Message rounds between methods, and the gain per round (of the bound) that ends them.
 ROUNDS, STALL = 200, 1e-7
+# Most pairs of a problem whose MIPs are started before the search has settled.
+SMALL_PAIRS = 40_000
 # Most pairs of the MIP of everything that is left, and its branch-and-bound nodes where no clock can end it.
 MAX_PAIRS, NODES = 100_000, 1000
 # Most columns of the MIPs around the elites: as a share of the pairs that are left, and in all.
@@ -54,7 +57,7 @@ class Engine:
     def run(self, processes: int) -> None:
         """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
         state, search = self._state, self._search
-        self.multipliers = search.settle(processes)
+        self.multipliers = search.begin() if self._pairs <= SMALL_PAIRS else search.settle(processes)
         if state.is_exhausted:
             return
         self._relaxation.set_multipliers(self.multipliers)

@@ -51,3 +51,9 @@ def test_the_first_second_of_a_solve_does_not_depend_on_its_limit() -> None:
     assert began == list(long.trajectory[: len(began)])
     assert (long.cost or 0) <= (short.cost or 0)
     assert long.bound >= short.bound
+
+
+def test_a_small_problem_gets_one_cycle_of_the_dual_and_one_walk_before_its_mips() -> None:
+    found = solve(layered(seed=4, layers=4, width=8), gap=0.0, deterministic=True, time_limit=2.0)
+    operators = [line.operator for line in found.log]
+    assert operators[: operators.index("messages")] == ["root", "dual", "tree search"]
