@@ -132,7 +132,8 @@ def fit_table(table: Table) -> dict[str, Any]:
     op, dtype = OP_CLASSES[table.key.split(".")[0]], table.key.split(".")[1]
     profile = load_profile(table.device)
     rates, itemsize = find_rates(profile, table.key), find_itemsize(dtype)
-    roofline_s = product.roofline_s(op, rates, table.columns, itemsize=itemsize)
+    work = op.count_work(table.columns, itemsize)
+    roofline_s = product.roofline_s(rates, work)
     kept = hold_out(table)
     values = fit(op, roofline_s, table, ~kept)
     trial = product.OpFit(product.Lattice(op.knots, values), itemsize, 1, 1)
@@ -140,7 +141,7 @@ def fit_table(table: Table) -> dict[str, Any]:
     error = np.abs(1 / ratio - 1)
     full = fit(op, roofline_s, table, np.ones(len(kept), bool))
     low, high = np.quantile(ratio, [0.05, 0.95])
-    bound = product.bound_s(op, rates, table.columns, itemsize=itemsize)
+    bound = product.bound_s(op, rates, work)
     return {
         "source": table.source,
         "rows": len(table.seconds),

@@ -154,6 +154,7 @@ def _render_decision(explanation: Document) -> Iterator[Any]:
     yield Text(
         f"{explanation['role']} {explanation['name']}: {len(explanation['options'])} options; "
         f"step {_format_time(explanation['step_ps'])}"
+        + (f"; priced by: {explanation['priced_by']}" if explanation["priced_by"] else "")
     )
     listed = [option for option in explanation["options"] if option["chosen"] or option["forced"]]
     rows = [

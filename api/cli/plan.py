@@ -106,6 +106,7 @@ def _print_plan(document: dict[str, Any], *, as_json: bool) -> None:
             "id": document["id"],
             **{key: solver[key] for key in ("status", "objective_s", "bound_s", "gap")},
             "step_s": overlap.get("step_s"),
+            **{key: document["cost"].get("interval", {}).get(key) for key in ("low_s", "high_s", "out_of_range_s")},
             "step_bound_s": overlap.get("bound_s"),
             "overlap": document["hardware"].get("overlap", 0.0),
             **{key: document["cost"].get(key) for key in ("mfu", "collective_bytes")},

@@ -105,6 +105,10 @@ def _render_time(plan: Document) -> Table:
         table.add_row("hidden by overlap", format_time(cost["step_s"] - step_s), "")
         table.add_row("step with overlap", format_time(step_s), "")
         table.add_row("lower bound with overlap", format_time(overlap["lower_bound_s"]), "")
+    if interval := cost.get("interval"):
+        table.add_row("expected between", f"{format_time(interval['low_s'])} and {format_time(interval['high_s'])}", "")
+        if outside := interval["out_of_range_s"]:
+            table.add_row("ops outside measured shapes", format_time(outside), format_share(outside / cost["step_s"]))
     return table
 
 

@@ -2,8 +2,8 @@
 
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009).
-                The flop rate depends on the op's class and size where the profile has efficiencies; a calibrated
-                profile has measured times instead (`planner.choose.hardware.efficiency`, `.curves`).
+                Where the profile has a fitted class of kernels for the op, its efficiency depends on the local shape; a
+                calibrated profile has measured times instead (`planner.choose.op_prices`).
                 A lookup reads no more bytes of its table than its result has; what accumulates also reads its result
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
@@ -26,14 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.efficiency import work_class
 from planner.choose.hardware.network import Link, TierSpan, collective_s
+from planner.choose.op_prices import LocalWork, OpPricing, op_variant
 from planner.choose.operand_layouts import OperandLayouts
 from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option
 from planner.ir.mesh import Mesh
-from planner.ir.notation import Pattern
 from planner.ir.sharding import Axes, Sharding, block_size, shard_elements
 from planner.ops import OPS, indexed_loops
 from planner.reshard.traffic import ReshardTraffic
@@ -42,7 +41,7 @@ PICO = 1e-12
 MAX_PERMUTED_AXES = 4
 """Axes of a collective that are tried in every order; of more, only the mesh's order and its reverse."""
 Integers = NDArray[np.int64]
-VERSION = 8
+VERSION = 9
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ class CostModel:
         """Return the time of an op's largest local part. An op without a row costs its memory traffic."""
         return int(self.options_ps(op, operands, (option,), *self._layouts(op, option))[0])
 
-    def op_work(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> tuple[float, int]:
-        """Return the flops of an op's largest local part, and the bytes it reads and writes."""
+    def op_work(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> LocalWork:
+        """Return the flops of an op's largest local part, the bytes it reads and writes, and the sizes of its loops."""
         return self._work(op, operands, (option,), *self._layouts(op, option))[0]
 
     def options_ps(
@@ -84,10 +83,11 @@ class CostModel:
         row = OPS.get(op.op)
         if row and row.is_view:
             return np.zeros(len(options), np.int64)
-        name, dtype, kind = op_variant(op), op.results[0].dtype, self._class(op)
         work = self._work(op, operands, options, read, made)
-        # Most options have equal work: a few distinct pairs of flops and bytes are priced.
-        times = {each: _to_ps(self.hardware.op_s(name, dtype, *each, kind)) for each in dict.fromkeys(work)}
+        # Most options have equal work: a few distinct local parts are priced.
+        distinct = list(dict.fromkeys(work))
+        seconds = OpPricing.of(op, self.hardware).seconds(distinct)
+        times = dict(zip(distinct, map(_to_ps, seconds), strict=True))
         return np.array([times[each] for each in work], np.int64)
 
     def _layouts(self, op: Op, option: Option) -> tuple[list[OperandLayouts], list[OperandLayouts]]:
@@ -102,21 +102,25 @@ class CostModel:
         options: Sequence[Option],
         read: Sequence[OperandLayouts],
         made: Sequence[OperandLayouts],
-    ) -> list[tuple[float, int]]:
-        """Return flops and bytes of each option."""
+    ) -> list[LocalWork]:
+        """Return flops, bytes and local loops of each option."""
         looked_up = looked_up_operands(op)
         written = [sum(sizes) for sizes in zip(*map(self._port_bytes, op.results, made), strict=True)]
         moved = [size * (2 if op.accumulates else 1) for size in written]
         for i, sizes in enumerate(map(self._port_bytes, operands, read)):
             least = map(min, sizes, written) if i in looked_up else sizes
             moved = [size + more for size, more in zip(moved, least, strict=True)]
-        return list(zip(self._flops(op, options), moved, strict=True))
+        local = self._local_sizes(op, options)
+        row, names = OPS.get(op.op), list(op.rule.sizes)
+        # Options with loops of equal local sizes are counted once.
+        flops = {
+            each: row.count_flops(dict(zip(names, each, strict=True)), op.attrs) if row else 0.0
+            for each in dict.fromkeys(local)
+        }
+        return [LocalWork(flops[each], size, each) for each, size in zip(local, moved, strict=True)]
 
-    def _flops(self, op: Op, options: Sequence[Option]) -> list[float]:
-        """Return the flops of each option. Options with loops of equal local sizes are counted once."""
-        row = OPS.get(op.op)
-        if row is None:
-            return [0.0] * len(options)
+    def _local_sizes(self, op: Op, options: Sequence[Option]) -> list[tuple[int, ...]]:
+        """Return the sizes that each option leaves of the loops, in the order of `Rule.sizes`."""
         loops = [(k, loop) for k, loop in enumerate(op.rule.loops) if loop.kind is not LoopKind.LINEAR]
         counts = [
             {
@@ -125,25 +129,12 @@ class CostModel:
             }
             for k, loop in loops
         ]
-        sizes = [tuple(count[option[k]] for count, (k, _) in zip(counts, loops, strict=True)) for option in options]
-        names = [loop.name for _, loop in loops]
-        flops = {each: row.count_flops(dict(zip(names, each, strict=True)), op.attrs) for each in dict.fromkeys(sizes)}
-        return [flops[each] for each in sizes]
+        return [tuple(count[option[k]] for count, (k, _) in zip(counts, loops, strict=True)) for option in options]
 
     def _port_bytes(self, kind: TensorType, port: OperandLayouts) -> list[int]:
         """Return the bytes of the largest shard under each strategy."""
         sizes = [self.shard_bytes(kind, state) for state in port.states]
         return [sizes[state] for state in port.classes.tolist()]
-
-    def _class(self, op: Op) -> str | None:
-        """Return the work class of an op, or None where the profile has no efficiencies by class."""
-        if op.rule.pattern not in self._classes:
-            self._classes[op.rule.pattern] = work_class(op) if self.hardware.efficiency else None
-        return self._classes[op.rule.pattern]
-
-    @cached_property
-    def _classes(self) -> dict[Pattern, str | None]:
-        return {}
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         """Return the time of a collective on the largest shard of `source`."""
@@ -217,12 +208,6 @@ class CostModel:
         orders = (tuple(axes), tuple(axes[::-1])) if len(axes) > MAX_PERMUTED_AXES else tuple(permutations(axes))
         orders = tuple(dict.fromkeys(orders)) if len(axes) > 1 else ()
         return min(_grouped_collective_s(move.kind, list(order), local) for order in (flat, *orders))
-
-
-def op_variant(op: Op) -> str:
-    """Return the key of an op's curves: its name with the word-valued attributes, which say how it is computed."""
-    words = [value for key, value in sorted(op.attrs.items()) if isinstance(value, str) and value != "none"]
-    return ":".join([op.op, *words])
 
 
 def price_key(op: Op) -> str:

@@ -122,6 +122,7 @@ def dump_decision(
         "bound_ps": explanation.bound_ps,
         "limit_bytes": explanation.limit_bytes,
         "communication": next(map(_dump_communication, own_products), None),
+        "priced_by": explanation.price_source(decision.variable.name),
         "options": [
             _dump_option(each, decision, forced.get(each.strategy), mesh=mesh) for each in decision.option_costs
         ],

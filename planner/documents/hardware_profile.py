@@ -70,7 +70,8 @@ class ProfileDocument(StrictModel):
     """A hardware profile: rates per device, and links and tiers of the network, innermost first.
 
     `curves`: measured times of ops by name, or `name.dtype`, instead of the roofline. `efficiency`: points [FLOPs,
-    share of peak] of classes of ops, instead of `compute_efficiency`. `overlap`: the share of the possible gain from
+    share of peak] of classes of ops, instead of `compute_efficiency`. `op_times`: the measured device whose fitted
+    classes of kernels price products and attention. `overlap`: the share of the possible gain from
     running collectives during ops that counts. `interference`: by link and kind of work (compute, collective,
     to_device, from_device), the share by which each other kind that runs at the same time makes it take longer.
     `power_w`: rated power of a device. `sources`: the origin of a number.
@@ -91,18 +92,20 @@ class ProfileDocument(StrictModel):
     tiers: Annotated[list[TierDocument], Field(min_length=1, max_length=16)]
     curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
     efficiency: dict[Literal["product", "attention", "attention_backward"], Points] = Field(default={})
+    op_times: Id | None = None
     overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
     interference: InterferenceByLink = Field(default={})
     sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
 
 
 def dump_network(hardware: Hardware) -> dict[str, Any]:
-    """Return links, tiers, curves, efficiency, overlap and interference of a profile."""
+    """Return links, tiers, curves, efficiency, fitted classes, overlap and interference of a profile."""
     return {
         "links": {name: asdict(link) for name, link in hardware.links.items()},
         "tiers": [asdict(tier) for tier in hardware.tiers],
         **({"curves": dump_curves(hardware.curves)} if hardware.curves else {}),
         **({"efficiency": dump_efficiency(hardware.efficiency)} if hardware.efficiency else {}),
+        **({"op_times": hardware.op_times} if hardware.op_times else {}),
         **({"overlap": hardware.overlap} if hardware.overlap else {}),
         **({"interference": dump_interference(hardware.interference)} if hardware.interference else {}),
     }

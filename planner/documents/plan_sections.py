@@ -28,6 +28,7 @@ class HardwareDocument(StrictModel):
     tiers: list[TierDocument] | None = None
     curves: dict[Id, CurvesDocument] = Field(default={})
     efficiency: dict[Name, Points] = Field(default={})
+    op_times: Id | None = None
     overlap: float = 0.0
     interference: InterferenceByLink = Field(default={})
 
@@ -125,6 +126,29 @@ class OverlapDocument(StrictModel):
     peak_bytes: Size
 
 
+class ClassIntervalDocument(StrictModel):
+    """Seconds of the instructions that one class prices, and the ends of their interval."""
+
+    name: Name
+    time_s: float
+    low_s: float
+    high_s: float
+
+
+class IntervalDocument(StrictModel):
+    """How sure the predicted step is, `overlap.step_s` (`planner.judge.step_interval`).
+
+    `out_of_range_s`: time of ops whose local shape is outside the measured ones; `unmeasured_s`: of ops that no
+    measurement prices.
+    """
+
+    low_s: float
+    high_s: float
+    out_of_range_s: float
+    unmeasured_s: float
+    by_class: list[ClassIntervalDocument]
+
+
 class CostDocument(StrictModel):
     """Time of a step and bytes received, by collective and by mesh axes.
 
@@ -142,6 +166,7 @@ class CostDocument(StrictModel):
     model_flops: float | None = None
     mfu: float | None = None
     overlap: OverlapDocument | None = None
+    interval: IntervalDocument | None = None
     collective_bytes: Size
     by_collective: list[CollectivesDocument]
     by_axis: dict[Name, Size]

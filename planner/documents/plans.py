@@ -31,6 +31,7 @@ from planner.judge.analysis import Analysis, Integers
 from planner.judge.mfu import model_flops, utilisation
 from planner.judge.overlap import bound_overlapped_s, schedule_overlap
 from planner.judge.roofline_bounds import min_step_s
+from planner.judge.step_interval import find_interval
 from planner.planning.overlap_pricing import apply_overlap
 from planner.planning.plan_types import Plan, Request
 from planner.planning.step_graph import build_step
@@ -147,7 +148,7 @@ def _dump_options(plan: Plan) -> dict[str, Any]:
 
 
 def _dump_cost(plan: Plan, analysis: Analysis) -> dict[str, Any]:
-    limit_bytes = plan.limit_bytes
+    overlap = dump_overlap(analysis, plan.limit_bytes)
     return {
         "step_s": analysis.step_ps * PICO,
         "compute_s": analysis.compute_ps * PICO,
@@ -155,7 +156,8 @@ def _dump_cost(plan: Plan, analysis: Analysis) -> dict[str, Any]:
         "recompute_s": analysis.recompute_ps * PICO,
         "microbatches": analysis.program.graph.microbatches,
         "update_s": analysis.update_ps * PICO,
-        "overlap": dump_overlap(analysis, limit_bytes) | {"bound_s": _bound_overlapped_s(plan, analysis)},
+        "overlap": overlap | {"bound_s": _bound_overlapped_s(plan, analysis)},
+        "interval": dump_interval(analysis, overlap["step_s"]),
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
@@ -188,6 +190,12 @@ def dump_overlap(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
         "scheduled_s": overlap.scheduled_ps * PICO,
         "peak_bytes": overlap.schedule.peak_bytes if overlap.schedule else analysis.peak_bytes,
     }
+
+
+def dump_interval(analysis: Analysis, step_s: float) -> dict[str, Any]:
+    """Return how sure a predicted step is."""
+    interval = find_interval(analysis, step_s)
+    return asdict(interval) | {"by_class": [asdict(each) for each in interval.by_class]}
 
 
 def _dump_collectives(analysis: Analysis) -> list[tuple[Reshard, int, int, int]]:

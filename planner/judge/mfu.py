@@ -34,8 +34,8 @@ def model_flops(graph: Graph) -> dict[str, float]:
     for op in graph.ops:
         if op.recompute_of is None and work_class(op) is not None:
             operands = tuple(graph.types[value] for value in op.inputs)
-            flops, _ = alone.op_work(op, operands, ((),) * len(op.rule.loops))
-            flops_by_dtype[op.results[0].dtype] += flops * graph.count_runs(op)
+            work = alone.op_work(op, operands, ((),) * len(op.rule.loops))
+            flops_by_dtype[op.results[0].dtype] += work.flops * graph.count_runs(op)
     return dict(flops_by_dtype)
 
 

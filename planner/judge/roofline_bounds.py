@@ -1,8 +1,8 @@
 """Lower bounds on time and memory of any plan on a number of devices, from the graph alone.
 
 Time    n devices together do at least the unsharded work of each op, so one of them does an n-th of its flops and of
-        the bytes it reads and writes; more work never takes less time (`planner.choose.hardware`), and every op is
-        launched. Collectives are not counted. Ops before the update do this once for each micro-batch.
+        the bytes it reads and writes, at the best efficiency of all local shapes (`planner.choose.op_prices`), and
+        every op is launched. Collectives are not counted. Ops before the update do this once for each micro-batch.
 Memory  n devices together hold at least one whole copy of each live value, so one of them holds an n-th of their bytes.
         Live are all graph inputs and accumulators and, without recomputation, the values that are computed and still
         read later; with recomputation, only the operands and results of the current op.
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from planner.choose.cost import PICO, CostModel, op_variant
+from planner.choose.cost import PICO, CostModel, price_key
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.efficiency import work_class
+from planner.choose.op_prices import OpPricing
 from planner.ir.execution_order import find_readers
-from planner.ir.graph import Graph, Op
+from planner.ir.graph import Graph, Op, TensorType
 from planner.ir.mesh import Mesh
 from planner.ops import OPS
 
@@ -33,18 +33,23 @@ def min_step_s(graph: Graph, hardware: Hardware, devices: int) -> float:
     """Return a lower bound on the seconds of a step, with a margin for the cost model's rounding to picoseconds."""
     alone = CostModel(Mesh.parse("1"), hardware)
     runs = [graph.count_runs(op) for op in graph.ops]
-    least = (count * _min_op_s(graph, op, alone, devices=devices) for count, op in zip(runs, graph.ops, strict=True))
-    return sum(least) - sum(runs) * PICO
+    known: dict[object, float] = {}  # equal ops of repeated layers are bounded once
+    least = 0.0
+    for count, op in zip(runs, graph.ops, strict=True):
+        operands = tuple(graph.types[value] for value in op.inputs)
+        key = price_key(op), op.rule.pattern, op.rule.shapes, op.results, operands, op.accumulates
+        if key not in known:
+            known[key] = _min_op_s(op, operands, alone, devices=devices)
+        least += count * known[key]
+    return least - sum(runs) * PICO
 
 
-def _min_op_s(graph: Graph, op: Op, alone: CostModel, *, devices: int) -> float:
+def _min_op_s(op: Op, operands: tuple[TensorType, ...], alone: CostModel, *, devices: int) -> float:
     row = OPS.get(op.op)
     if row and row.is_view:
         return 0.0
-    operands = tuple(graph.types[value] for value in op.inputs)
-    flops, moved = alone.op_work(op, operands, ((),) * len(op.rule.loops))
-    kind = work_class(op) if alone.hardware.efficiency else None
-    return alone.hardware.op_s(op_variant(op), op.results[0].dtype, flops / devices, moved=moved / devices, kind=kind)
+    whole = alone.op_work(op, operands, ((),) * len(op.rule.loops))
+    return OpPricing.of(op, alone.hardware).least_s(whole, devices)
 
 
 def min_memory_bytes(graph: Graph, devices: int, recompute: bool) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from planner.choose.cost import CostModel, op_variant
+from planner.choose.cost import CostModel
 from planner.choose.hardware import parse_hardware
 from planner.choose.hardware.curves import Curve, Curves
+from planner.choose.op_prices import LocalWork, op_variant
 from planner.documents.hardware_profile import dump_curves
 from planner.errors import InvalidRequest
 from planner.run.backend import array_module, device_memory
@@ -61,6 +62,7 @@ def calibrate_profile(
         "launch_s": launch,
         "curves": dump_curves(curves),
         "efficiency": {},
+        "op_times": None,
         "sources": sources | {f"links.{link}": copied for link in base["links"]},
     }
 
@@ -73,17 +75,15 @@ def select_probes(ops: Sequence[str]) -> list[Probe]:
     return [probe for probe in PROBES if not ops or probe.op in ops]
 
 
-def _count_work(measurements: Sequence[Measurement], model: CostModel) -> Iterator[tuple[float, int]]:
+def _count_work(measurements: Sequence[Measurement], model: CostModel) -> Iterator[LocalWork]:
     """Yield flops and bytes of each measured op, as the cost model counts them."""
     for each in measurements:
         yield model.op_work(each.op, each.operands, ((),) * len(each.op.rule.loops))
 
 
-def _points_by_op(
-    measurements: Sequence[Measurement], work: Sequence[tuple[float, int]]
-) -> dict[str, dict[str, Points]]:
+def _points_by_op(measurements: Sequence[Measurement], work: Sequence[LocalWork]) -> dict[str, dict[str, Points]]:
     points: dict[str, dict[str, Points]] = defaultdict(lambda: defaultdict(list))
-    for each, (flops, moved) in zip(measurements, work, strict=True):
+    for each, (flops, moved, _) in zip(measurements, work, strict=True):
         key = f"{op_variant(each.op)}.{each.op.results[0].dtype}"
         points[key][each.by].append((flops if each.by == "flops" else float(moved), each.seconds))
     return points
@@ -94,13 +94,13 @@ def _fit_curves(points: Mapping[str, Points]) -> Curves:
 
 
 def _peak_rates(
-    measurements: Sequence[Measurement], work: Sequence[tuple[float, int]]
+    measurements: Sequence[Measurement], work: Sequence[LocalWork]
 ) -> tuple[dict[str, float], float, float]:
     """Return the highest flop rate by dtype, the byte rate of the largest memory-bound op (0: none), and the shortest
     time."""
     flops: dict[str, float] = {}
     largest = (0, 0.0)
-    for each, (done, moved) in zip(measurements, work, strict=True):
+    for each, (done, moved, _) in zip(measurements, work, strict=True):
         dtype = each.op.results[0].dtype
         if each.by == "flops":
             flops[dtype] = max(flops.get(dtype, 0.0), done / each.seconds)

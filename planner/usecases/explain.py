@@ -8,6 +8,7 @@ from functools import cached_property
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
+from planner.choose.op_prices import OpPricing
 from planner.ir.graph import Graph
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
@@ -57,6 +58,11 @@ class PlanExplanation:
     def explain_decision(self, name: str) -> Decision:
         """Explain the decision on an op, or on the layout of a graph input."""
         return explain_decision(self.question, self.strategies, name)
+
+    def price_source(self, name: str) -> str | None:
+        """Return what the price of an op rests on; None for what is no op."""
+        op = next((op for op in self.program.graph.ops if op.id == name), None)
+        return OpPricing.of(op, self.model.hardware).source if op else None
 
     def force_options(self, decision: Decision, most: int, seconds: float) -> dict[int, ForcedOptionCost]:
         """Return by strategy what the `most` cheapest other options cost when all else may follow."""

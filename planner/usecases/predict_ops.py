@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.choose.hardware import load_profile
+from planner.choose.hardware.intervals import NETWORK_INTERVAL, OUT_OF_RANGE, UNMEASURED_DEVICE
 from planner.choose.hardware.network import collective_s
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_rates import SENT_BY, find_rates
@@ -25,9 +26,6 @@ from planner.ir.mesh import Mesh
 from planner.usecases.predict_rows import KernelRow, read_row
 
 Answer = dict[str, Any]
-UNMEASURED_DEVICE, OUT_OF_RANGE = 1.4, 2.0
-"""Factors by which an interval widens on both sides. Both are judged, not fitted."""
-NETWORK_INTERVAL = (0.7, 1.5)
 
 
 def predict_ops(rows: Sequence[object], like: str | None = None) -> list[Answer]:

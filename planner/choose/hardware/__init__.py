@@ -7,7 +7,8 @@ n does not fill a tier evenly, it uses the most devices there that divide n: job
 
 An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline). The flop rate depends on its class and size
 where the profile has efficiencies (`planner.choose.hardware.efficiency`). A calibrated profile has curves of measured
-times instead, for the ops that were measured (`planner.choose.hardware.curves`).
+times instead, for the ops that were measured (`planner.choose.hardware.curves`). A profile with `op_times` names the
+device whose fitted classes of kernels price the ops that belong to one (`planner.choose.op_prices`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
 from planner.choose.hardware.interference import Interference
 from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan
+from planner.choose.hardware.op_times import list_fitted
 from planner.errors import InvalidHardware
 from planner.ir.mesh import Mesh
 
@@ -46,6 +48,7 @@ class Hardware:
 
     curves        measured times by op name or variant, with or without `.dtype`
     efficiency    share of the peak rate by work class
+    op_times      device of the fitted classes of kernels; None: no kernel was measured
     overlap       share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
     interference  by link, what ops, its collectives and copies cost each other while they run at the same time
     power_w       rated power of a device in watts; None: not known. No plan depends on it, and none records it
@@ -62,6 +65,7 @@ class Hardware:
     tiers: tuple[Tier, ...]
     curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
     efficiency: Mapping[str, Efficiency] = field(default_factory=lambda: MappingProxyType({}))
+    op_times: str | None = None
     overlap: float = 0.0
     interference: Mapping[str, Interference] = field(default_factory=lambda: MappingProxyType({}))
     power_w: float | None = field(default=None, compare=False)
@@ -86,6 +90,9 @@ class Hardware:
             if not (math.isfinite(rate) and rate > 0):
                 raise InvalidHardware("rate", where=f"hardware {self.name!r}: {key}", got=rate, wanted="above 0")
         self._check_overlap()
+        if self.op_times not in (None, *list_fitted()):
+            where, wanted = f"hardware {self.name!r}: op_times", f"one of {', '.join(list_fitted())}"
+            raise InvalidHardware("no fitted classes", where=where, got=self.op_times, wanted=wanted)
         for key, share in (("compute", self.compute_efficiency), ("memory", self.memory_efficiency)):
             if not 0 < share <= 1:
                 raise InvalidHardware(
@@ -111,7 +118,7 @@ class Hardware:
     def bytes_rate(self) -> float:
         return self.memory_bandwidth * self.memory_efficiency
 
-    def op_s(self, op: str, dtype: str, flops: float, moved: float, kind: str | None = None) -> float:
+    def op_s(self, op: str, dtype: str, flops: float, *, moved: float, kind: str | None = None) -> float:
         """Return the seconds of an op.
 
         dtype  element type of its result
@@ -193,6 +200,7 @@ def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
         tiers=tuple(Tier(**tier) for tier in raw["tiers"]),
         curves=_parse_each(raw, "curves", _parse_curves),
         efficiency=_parse_each(raw, "efficiency", Efficiency.of),
+        op_times=raw.get("op_times"),
         overlap=raw.get("overlap", 0.0),
         interference=_parse_each(raw, "interference", Interference),
         power_w=raw.get("power_w"),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.hardware.op_classes import OP_CLASSES, Column, Columns, OpClass
+from planner.choose.hardware.op_classes import OP_CLASSES, Column, Columns, OpClass, Work
 
 LAUNCH_S = 2e-6
 CACHED_BYTES = 128e6
@@ -82,19 +82,24 @@ class OpFit:
 
     def seconds(self, op: OpClass, rates: Rates, columns: Columns) -> Column:
         """Return the predicted time of each row."""
-        seconds = roofline_s(op, rates, columns, itemsize=self.itemsize) * np.exp2(self.lattice.at(op.shape(columns)))
-        return np.maximum(seconds, bound_s(op, rates, columns, itemsize=self.itemsize))
+        work = op.count_work(columns, self.itemsize)
+        return correct_s(op, rates, work, correction=self.lattice.at(op.shape(columns)))
 
 
-def roofline_s(op: OpClass, rates: Rates, columns: Columns, *, itemsize: float) -> Column:
+def correct_s(op: OpClass, rates: Rates, work: Work, *, correction: Column | float) -> Column:
+    """Return the time of work, FLOPs and bytes, whose shape has a correction."""
+    return np.maximum(roofline_s(rates, work) * np.exp2(correction), bound_s(op, rates, work))
+
+
+def roofline_s(rates: Rates, work: Work) -> Column:
     """Return the launch and the longer of compute and memory time at the datasheet's peaks."""
-    flops, moved = op.count_work(columns, itemsize)
+    flops, moved = work
     return LAUNCH_S + np.maximum(flops / rates.flops, moved / rates.bandwidth)
 
 
-def bound_s(op: OpClass, rates: Rates, columns: Columns, *, itemsize: float) -> Column:
+def bound_s(op: OpClass, rates: Rates, work: Work) -> Column:
     """Return the time below which no kernel can do the work, its inputs partly cached."""
-    flops, moved = op.count_work(columns, itemsize)
+    flops, moved = work
     if not op.is_exact:
         return np.asarray(flops / rates.flops)
     return np.maximum(flops / rates.flops, (moved - CACHED_BYTES) / rates.bandwidth)

@@ -82,7 +82,7 @@ def _transfer_s(op: str, columns: Columns, rates: Rates, *, source: tuple[str, s
     flops, moved = kernel.count_work(columns, fit.itemsize)
     asked, there = (np.maximum(flops / each.flops, moved / each.bandwidth) for each in (rates, own))
     scaled = {**columns, kernel.grows_with: columns[kernel.grows_with] * asked / there}
-    bound = bound_s(kernel, rates, columns, itemsize=fit.itemsize)
+    bound = bound_s(kernel, rates, (flops, moved))
     return np.maximum(fit.seconds(kernel, own, scaled), bound)
 
 

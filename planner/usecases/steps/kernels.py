@@ -27,7 +27,8 @@ def product_s(device: str, dtype: str, sizes: tuple[float, float, float]) -> flo
     m, n, k = (max(1.0, each) for each in sizes)
     profile = load_profile(device)
     if PRODUCT in profile.efficiency and device not in list_fitted():
-        return profile.op_s("linear", dtype, 2 * m * n * k, ITEMSIZES[dtype] * (m * n + m * k + k * n), PRODUCT)
+        moved = ITEMSIZES[dtype] * (m * n + m * k + k * n)
+        return profile.op_s("linear", dtype, 2 * m * n * k, moved=moved, kind=PRODUCT)
     if dtype == "f32":
         return _kernel_s(device, "linear", dtype, (("B", 1.0), ("M", m), ("N", n), ("K", k)))
     return _kernel_s(device, "gemm", dtype, (("m", m), ("n", n), ("k", k)))

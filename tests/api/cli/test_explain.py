@@ -50,6 +50,23 @@ def test_an_overview_adds_up_to_the_plan(plan: Path) -> None:
     assert "Slowest ops" in text.out
 
 
+@pytest.mark.parametrize(
+    ("name", "hardware", "source"),
+    [
+        ("a", "v100-pcie", "linear.f32 fitted on v100-pcie"),
+        ("a", "h100-sxm", "efficiency of product"),
+        ("b", "v100-pcie", "roofline"),
+        ("x", "v100-pcie", None),
+    ],
+)
+def test_an_explanation_says_what_priced_the_op(tmp_path: Path, name: str, hardware: str, source: str | None) -> None:
+    file = planned(tmp_path, "--hardware", hardware)
+    assert shardplan("explain", file, name, "--alternatives", "0", "--json").json["priced_by"] == source
+    assert (
+        f"priced by: {source}" in " ".join(shardplan("explain", file, name, "--alternatives", "0").out.split())
+    ) == (source is not None)
+
+
 @pytest.mark.parametrize("name", ["a", "b", "x"])
 def test_a_decision_is_explained_with_what_forcing_the_others_costs(plan: Path, name: str) -> None:
     answer = shardplan("explain", plan, name, "--json", "--time-limit", "20")
