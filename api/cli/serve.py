@@ -20,7 +20,7 @@ with requires_service_extra():
     from fastapi import FastAPI
 
     from api.http.app import create_app
-    from api.http.connection_limits import LimitedHttpProtocol
+    from api.http.connection_limits import LimitedHttpProtocol, raise_open_files
     from api.service import Service
 
 SHUTDOWN_S = 3
@@ -70,6 +70,7 @@ def run_app(app: FastAPI, service: Service, *, host: str, port: int) -> None:
         log_config=None,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
+    raise_open_files()
     UvicornServer(config, service).run()
 
 

@@ -10,7 +10,9 @@ data may wait to be acknowledged, or to be sent because the receiver's window is
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
+from contextlib import suppress
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -22,6 +24,17 @@ UNREAD_S = 60.0
 """How long a client may read nothing of what waits for it. Only Linux knows this limit."""
 MAX_PIPELINED = 16
 """Requests of a connection that wait for the answer to one before them."""
+
+
+def raise_open_files() -> None:
+    """Let this process have as many connections and files open as its user may allow it.
+
+    The limit that processes start with, often 1024, is for programs that use select(2); so few connections are soon
+    taken by somebody who opens them and sends nothing, until they end after HEAD_S.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS names a limit that it does not allow
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class TooManyPipelined(Exception):

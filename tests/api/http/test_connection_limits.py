@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from api.http import connection_limits
-from api.http.connection_limits import HEAD_BYTES, MAX_PIPELINED, LimitedHttpProtocol
+from api.http.connection_limits import HEAD_BYTES, MAX_PIPELINED, LimitedHttpProtocol, raise_open_files
 
 pytestmark = pytest.mark.service
 
@@ -148,3 +149,13 @@ def test_a_connection_whose_answers_are_not_read_ends(length: int, monkeypatch: 
                     await asyncio.sleep(0.1)
 
     asyncio.run(read_nothing())
+
+
+def test_a_server_may_open_as_many_files_as_its_user_may_allow() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before, 512), most))
+    try:
+        raise_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
