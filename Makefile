@@ -17,7 +17,7 @@ GENERATOR := build/generator/bin/openapi-python-client
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup extras demo test test-all lint check pages check-pages docs bench stale gpu lock client sbom clean
+.PHONY: help setup extras demo test test-all lint check pages check-pages docs bench stale gpu gpu-wheels lock client sbom clean
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -68,13 +68,16 @@ bench: $(READY)  ## Run every benchmark but those that say they take hours; resu
 stale: $(READY)  ## Say which results are older than the code they measure
 	@$(PY) -m benchmarks.stale
 
-gpu: $(READY)  ## Tests that need a GPU, and a plan run on it, measured (install cupy first: pip install '.[cuda12]')
-	@$(PY) -c 'import cupy, sys; sys.exit(not cupy.cuda.is_available())' 2>/dev/null \
-	  || { echo 'make gpu: no CUDA device, or no cupy for it (extras cuda12, cuda13); nothing was run' >&2; exit 1; }
-	@$(PY) -m pytest -m gpu $(ARGS)
-	@mkdir -p build
-	@$(VENV)/bin/shardplan plan examples/gpt2.json.gz --mesh dp=2,tp=4 --memory-limit 400MB --gap 1e-3 -o build/gpt2.json.gz
-	@$(PY) -m planner.usecases.validate_gpu build/gpt2.json.gz -o benchmarks/results/gpu.json
+GPU_PY ?= python3
+
+gpu-wheels: $(READY)  ## Fetch what a GPU machine's Python 3.12 may lack (pydantic) into build/wheels, to be carried there
+	@$(PY) -m pip download --quiet --only-binary :all: --python-version 3.12 --platform manylinux2014_x86_64 --dest build/wheels \
+	  "$$(grep -oE '^pydantic==[0-9.]+' requirements.lock)"
+
+gpu:  ## What only a GPU can show, measured there: needs no network and no .venv, but GPU_PY=python3 with cupy (and torch)
+	@$(GPU_PY) -c 'import pydantic' 2>/dev/null || for wheel in build/wheels/*.whl; do \
+	  $(GPU_PY) -m zipfile -e "$$wheel" build/gpu-packages; done
+	@PYTHONPATH=.:build/gpu-packages $(GPU_PY) -m benchmarks.gpu $(ARGS)
 
 COMPILE = CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --extra service --all-build-deps \
   --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \

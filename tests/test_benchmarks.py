@@ -113,3 +113,16 @@ def test_without_git_the_commit_is_unknown(tmp_path: Path, monkeypatch: pytest.M
     assert measured_commit(("solvers",), tmp_path) == "unknown"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert measured_commit(("solvers",), tmp_path) == "unknown"
+
+
+@pytest.mark.frameworks("torch")
+@pytest.mark.slow
+def test_the_benchmark_for_a_gpu_runs_on_a_cpu_too_in_numpy_and_pytorch(tmp_path: Path) -> None:
+    from benchmarks import gpu
+
+    assert gpu.main(["--backend", "numpy", "--small", "-o", str(tmp_path / "gpu.json")]) == 0
+    result = json.loads((tmp_path / "gpu.json").read_text())
+    assert result["rows"]["run"] == result["rows"]["cases"] > 0
+    assert result["plan"]["verdict"]["verdict"] == "equal"
+    assert {"linear", "adam"} <= {row["name"] for row in result["torch"]["times"]["by_class"]}
+    assert result["torch"]["held_bytes"] == pytest.approx(result["torch"]["predicted_peak_bytes"], rel=0.01)

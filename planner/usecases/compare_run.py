@@ -73,7 +73,25 @@ def compare_run(
     if profile is None:
         return document
     analysis = Analysis(program, CostModel(program.mesh, load_planned_hardware(plan)))
-    return document | {"times": _compare_times(analysis, profile)}
+    return document | {"times": compare_times(analysis, profile)}
+
+
+def compare_times(analysis: Analysis, profile: Iterable[ProfiledOp]) -> dict[str, Any]:
+    """Return predicted and measured seconds of a step by class of op or collective, and by scope."""
+    totals: dict[str, float] = defaultdict(float)
+    runs: dict[str, int] = defaultdict(int)
+    for row in profile:
+        if row.depth == 0:
+            totals[row.scope] += row.time_s
+            runs[row.scope] = max(runs[row.scope], row.run + 1)
+    measured = {name: seconds / runs[name] for name, seconds in totals.items()}
+    by_class, by_scope = _Times(), _Times()
+    for done, time in zip(analysis.program.instructions, analysis.times_ps, strict=True):
+        name = done.op.id if isinstance(done, OpCall) else done.result
+        if name in measured:
+            by_class.add(done.op.op if isinstance(done, OpCall) else done.collective.kind.value, time, measured[name])
+            by_scope.add(f"{done.op.phase} {done.op.scope}" if isinstance(done, OpCall) else "", time, measured[name])
+    return {"by_class": by_class.rows(), "by_scope": by_scope.rows()}
 
 
 def _compare_collectives(run: _Run) -> list[dict[str, Any]]:
@@ -119,24 +137,6 @@ def _compare_memory(run: _Run) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _compare_times(analysis: Analysis, profile: Iterable[ProfiledOp]) -> dict[str, Any]:
-    """Return predicted and measured seconds of a step by class of op or collective, and by scope."""
-    totals: dict[str, float] = defaultdict(float)
-    runs: dict[str, int] = defaultdict(int)
-    for row in profile:
-        if row.depth == 0:
-            totals[row.scope] += row.time_s
-            runs[row.scope] = max(runs[row.scope], row.run + 1)
-    measured = {name: seconds / runs[name] for name, seconds in totals.items()}
-    by_class, by_scope = _Times(), _Times()
-    for done, time in zip(analysis.program.instructions, analysis.times_ps, strict=True):
-        name = done.op.id if isinstance(done, OpCall) else done.result
-        if name in measured:
-            by_class.add(done.op.op if isinstance(done, OpCall) else done.collective.kind.value, time, measured[name])
-            by_scope.add(f"{done.op.phase} {done.op.scope}" if isinstance(done, OpCall) else "", time, measured[name])
-    return {"by_class": by_class.rows(), "by_scope": by_scope.rows()}
 
 
 class _Times:
