@@ -32,6 +32,7 @@ from tests.testing.micro_steps import stack_data, tiny_llama, two_layers, withou
 from tests.testing.op_cases import CASES
 from tests.testing.random_graphs import random_graph
 from tests.testing.sample_programs import alone, known_by_its_rule, moves, question_of, random_program, training_step
+from tests.testing.split_sequences import CASES as CASES_OF_SEQUENCES
 
 pytestmark = pytest.mark.frameworks("jax")
 
@@ -171,6 +172,12 @@ def test_negative_positions_and_sums_of_integers_are_exported() -> None:
         if case.attrs.get("beyond") == "wrap" or whole:
             programs.append(random_program(question_of(alone(case), "2x2"), 0))
     assert len(programs) > 3
+    agree(programs, shared=True)
+
+
+def test_attention_over_a_split_sequence_exchanges_it_for_heads() -> None:
+    programs = [found.program for case in CASES_OF_SEQUENCES if (found := case.plan().analysis)]
+    assert len(programs) == 5
     agree(programs, shared=True)
 
 
