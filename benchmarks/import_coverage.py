@@ -132,7 +132,9 @@ def cover(name: str, families: Mapping[str, str], build: Import) -> Iterator[dic
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", default=[], help="names of models")
-    parser.add_argument("--failed", action="store_true", help="those that the last run did not find complete")
+    parser.add_argument(
+        "--failed", action="store_true", help="those that the last run did not find complete, or did not have"
+    )
     parser.add_argument("--missing", action="store_true", help="those of which there is no result")
     parser.add_argument("--processes", type=int, default=2, help="imports at once")
     args = parser.parse_args()
@@ -143,7 +145,7 @@ def cover(name: str, families: Mapping[str, str], build: Import) -> Iterator[dic
     if args.missing:
         tasks = [task for task in tasks if task not in known]
     if args.failed:
-        tasks = [task for task in tasks if known[task][0] != "complete"]
+        tasks = [task for task in tasks if task not in known or known[task][0] != "complete"]
     known = known if args.only or args.failed or args.missing else {}
     for (model, step), outcome in measure(tasks, build, args.processes):
         print(model, step, *outcome, flush=True)

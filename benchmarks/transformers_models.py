@@ -43,6 +43,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "musicgen": {"num_codebooks": 2},
     "musicgen_melody": {"num_codebooks": 2},
     "nemotron": {"num_key_value_heads": 2},
+    "perceiver": {"max_position_embeddings": 16},  # as many as there are logits
     "xmod": {"default_language": "en_XX"},
 }
 """What configurations must be given, because their defaults leave it out."""

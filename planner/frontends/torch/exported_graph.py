@@ -93,6 +93,8 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     refuse_data_dependent(program.graph, name)
     refuse_sparse(program.graph, name)
     if any(_needs_tracing(node) for node in _all_nodes(program)):
+        inline_regions.inline_regions(program.graph, program.graph_module)
+        program.graph_module.recompile()
         _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
             program = _write_smaller_calls(program, name)

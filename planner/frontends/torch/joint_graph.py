@@ -67,10 +67,10 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     The one result of `program` is the loss; the program is modified and cannot be used afterwards. Raises InvalidGraph
     if the result is not a single floating-point number.
     """
+    inline_regions.inline_regions(program.graph, program.graph_module)
     refuse_detached_writes(program.graph, name)
     program = functionalize(program, name)
     _check_loss(program, name)
-    inline_regions.inline_regions(program.graph, program.graph_module)
     split_complex(program.graph, program, name)
     decompose_and_combine(program)
     _replace_with_rows(program.graph)

@@ -23,9 +23,10 @@ from planner.frontends.torch.own_gradients import OwnGradients, is_own
 def traceable_modules() -> Iterator[OwnGradients]:
     """Replace, meanwhile, code of torch, and yield the gradients that the traced model's code writes itself.
 
-    Replaced are branches on data (checks, an average over all batches so far), results written to a given tensor,
-    sparse gradients, whose shape depends on data, functions with gradients of their own, transforms of functions, and
-    checkpoints, which differentiate while they run. Packed sequences are refused.
+    Replaced are branches on data (checks, an average over all batches so far), results written to a given tensor or
+    to running statistics of instances, sparse gradients, whose shape depends on data, functions with gradients of
+    their own, transforms of functions, and checkpoints, which differentiate while they run. Packed sequences are
+    refused.
     """
     own = OwnGradients()
     with ExitStack() as stack:
@@ -36,6 +37,7 @@ def traceable_modules() -> Iterator[OwnGradients]:
             (Function, "apply", classmethod(_apply_with(own))),
             (CheckpointFunction, "apply", staticmethod(_run_checkpointed)),
             (functional, "normalize", _normalize),
+            (functional, "instance_norm", _normalize_instances),
             (torch, "embedding", _embed_densely),
             (torch._VF, "_pack_padded_sequence", _refuse_packing),
         ):
@@ -89,7 +91,8 @@ def _refuse_packing(*given: Any) -> Any:
     raise UnsupportedOp("a packed sequence", got="pack_padded_sequence", wanted=wanted)
 
 
-_APPLY, _NORMALIZE, _EMBEDDING = vars(Function)["apply"].__func__, functional.normalize, torch.embedding
+_APPLY, _EMBEDDING = vars(Function)["apply"].__func__, torch.embedding
+_NORMALIZE, _INSTANCES = functional.normalize, functional.instance_norm
 
 
 def _apply_with(own: OwnGradients) -> Any:
@@ -116,3 +119,23 @@ def _embed_densely(
     weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
     return _EMBEDDING(weight, indices, padding_idx, scale_grad_by_freq, False)
+
+
+def _normalize_instances(
+    input: Any,  # noqa: A002 - the name becomes the input's
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalise each image; running statistics follow the mean of those of the images."""
+    if running_mean is None or not use_input_stats:
+        return _INSTANCES(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    dims = list(range(2, input.dim()))
+    with torch.no_grad():
+        running_mean.lerp_(input.mean(dims).mean(0), momentum)
+        running_var.lerp_(input.var(dims).mean(0), momentum)
+    return _INSTANCES(input, None, None, weight, bias, True, momentum, eps)

@@ -182,11 +182,15 @@ def _leaves_out(node: FxNode, results: Any) -> bool:
     """Return whether the forward pass reads a result for which a row has no value."""
     return any(
         results[reader.args[1]] is None
-        and any(each.meta.get("partitioner_tag") != "is_backward" for each in reader.users)
+        and not all(_is_backward(each) for each in reader.users)
         and _has_elements(reader.meta["val"])
         for reader in node.users
         if reader.target is operator.getitem and isinstance(results, (list, tuple))
     )
+
+
+def _is_backward(node: FxNode) -> bool:
+    return node.meta.get("partitioner_tag") == "is_backward" or "backward" in str(node.target)
 
 
 def _operands(node: FxNode) -> list[FxNode]:
