@@ -27,6 +27,7 @@ from planner.pipeline_stages.search import StageSearch, StageSearchResult
 from planner.pipeline_stages.stage_costs import StageCosts
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter
 from planner.planning.infeasible import describe_infeasible
+from planner.planning.plan_search import is_pinned
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
 
@@ -44,7 +45,7 @@ def plan_pipeline(
     """Plan a training step in stages, each on a mesh of its own of the shape `mesh`.
 
     Raises InvalidGraph for a graph without phases, and InvalidRequest for more stages than the graph has units, for
-    micro-batches that the schedule cannot order, and for another objective than time.
+    micro-batches that the schedule cannot order, for pins, and for another objective than time.
     """
     request = request or Request()
     if request.objective != "time":
@@ -53,6 +54,8 @@ def plan_pipeline(
         raise InvalidRequest("layout of a pipeline", got=request.layout, wanted="none: stages choose their own")
     if request.overlap:
         raise InvalidRequest("overlap of a pipeline", got=request.overlap, wanted="0: stages are priced without it")
+    if is_pinned(graph):
+        raise InvalidRequest("pins of a pipeline", got="annotations or options of ops", wanted="none yet in stages")
     check_sizes(graph)
     deadline, model = deadline or start_deadline(request), CostModel(mesh, replace(hardware, overlap=0.0))
     units = find_units(graph)
