@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.cut_separation import select_promising, separate_cuts
-from solvers.mip import LocalPolytope, find_peaks
+from solvers.evaluation import find_peaks
+from solvers.mip import LocalPolytope
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import solve_restricted_mip

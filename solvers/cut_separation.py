@@ -2,7 +2,9 @@
 
 The linear program of the strategies that a good assignment may take is solved repeatedly. What its optimum violates is
 added: capacity rows first and, where those hold, MIR cuts of them (solvers/mir_cuts.py). The duals of the rows are
-Lagrange multipliers, and message passing at these multipliers, over all strategies and in integers, proves a bound. So
+Lagrange multipliers, and those of its classes are messages (solvers/mip.py). Message passing from there, over all
+strategies and in integers, proves a bound: a pass takes the place of the correction of A. Neumaier and O. Shcherbina,
+"Safe bounds in linear and mixed-integer linear programming", 2004. So
 the proof depends neither on the strategies of the linear program nor on its floating-point arithmetic.
 """
 
@@ -57,6 +59,8 @@ def separate_cuts(state: SolveState, relaxation: Relaxation, flags: Mask, *, tim
     stronger, cut_steps = with_cuts(own, list(cuts.cuts))
     of_cuts = {t: multiplier for t, multiplier in zip(cut_steps, cuts.cuts.values(), strict=True) if t >= 0}
     tightened = relaxation.with_rows(stronger, cuts.multipliers | of_cuts)
+    if not (relaxation.allowed & ~flags).any() and cuts.messages.size:
+        tightened.set_messages(flags, cuts.messages)
     tightened.pass_messages(PASS_ROUNDS, STALL)
     return tightened
 
@@ -111,24 +115,25 @@ class SeparationTask:
             idle = 0 if gained or not loop.has_all_rows else idle + 1
             if not any_violated or idle >= PATIENCE or left <= self.gap * loop.cost:
                 break
-        return SeparatedCuts(*loop.cuts(), work)
+        return SeparatedCuts(*loop.cuts(), loop.messages, work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparatedCuts:
     """The binding cuts with their multipliers, the multipliers of the problem's own time steps (both in cost units per
-    byte), and the units of work done."""
+    byte), the LP's duals as messages (empty: it was not solved), and the units of work done."""
 
     cuts: dict[MirCut, float]
     multipliers: dict[int, float]
+    messages: Floats
     work: float
 
 
 class SeparationLoop:
     """A linear program and the capacity rows and cuts added to it so far.
 
-    cost: the LP's optimum in cost units. point: its values of the strategies (flat). has_all_rows: the optimum
-    satisfies every capacity row.
+    cost: the LP's optimum in cost units. point: its values of the strategies (flat). messages: its duals as messages
+    (empty before it). has_all_rows: the optimum satisfies every capacity row.
     """
 
     def __init__(self, task: SeparationTask) -> None:
@@ -137,7 +142,7 @@ class SeparationLoop:
         self._polytope = LocalPolytope(task.problem, self._unit)
         self._lp, self._first = self._polytope.to_lp(), task.problem.arrays.time_steps
         self._cuts, self._multipliers = list[MirCut](), dict[int, float]()
-        self.has_all_rows = False
+        self.has_all_rows, self.messages = False, np.zeros(0)
         self.cost, self.pairs, self.point = 0.0, self._polytope.pairs, np.zeros(task.problem.arrays.cost.size)
 
     def add_capacity_rows(self, time_steps: Iterable[int]) -> None:
@@ -150,6 +155,7 @@ class SeparationLoop:
         if optimum is None:
             return False
         self._multipliers, self.cost = self._polytope.multipliers(optimum.duals), optimum.cost * self._unit
+        self.messages = self._polytope.messages(optimum.duals)
         self.point = optimum.values[: self._problem.arrays.cost.size]
         self.has_all_rows = not self._add_capacity_rows(self.point)
         return not self.has_all_rows or self._add_mir_cuts(self.point)

@@ -21,11 +21,10 @@ from solvers.cut_separation import select_promising, separate_cuts
 from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import DualLnsHybrid, find_min_usage_assignment
 from solvers.engine import Engine, prove_rest
-from solvers.evaluation import usage_profile
+from solvers.evaluation import find_peaks, usage_profile
 from solvers.kelley_dual import KelleyDual, exceeds_limit
 from solvers.lagrangian_heuristic import run_lagrangian_heuristic
 from solvers.min_peak_dual import MinPeakDual
-from solvers.mip import find_peaks
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
 from solvers.presolve import PresolvedProblem, identity_presolve, presolve

@@ -24,8 +24,7 @@ from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
-from solvers.evaluation import usage_profile
-from solvers.mip import find_peaks
+from solvers.evaluation import find_peaks, usage_profile
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
 from solvers.solve_state import SolveState

@@ -14,6 +14,8 @@ from solvers.problem import Problem
 Integers = NDArray[np.int64]
 # Values are summed as two halves of at most this many low bits each; see _sum_exactly.
 HALF_BITS = 30
+# Most peaks of a profile; a run of time steps is split where it is longer than 1/MIN_RUNS of all time steps.
+MAX_PEAKS, MIN_RUNS = 32, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +103,15 @@ def evaluate(problem: Problem, assignment: Sequence[int] | Integers) -> Evaluati
     fits = problem.limit is None or peak <= problem.limit
     # Python integers cannot overflow, however many costs near IMPOSSIBLE are added.
     return Evaluation(sum(costs), peak, time_step, allowed=allowed, feasible=allowed and fits)
+
+
+def find_peaks(over: Integers) -> list[int]:
+    """Return the peak of each run of time steps with over > 0, the highest MAX_PEAKS of them, highest first.
+
+    Long runs are split: neighbouring capacity rows are nearly the same, those at the ends of a long run are not.
+    """
+    positive, longest = np.flatnonzero(over > 0), -(-over.size // MIN_RUNS)
+    ends = np.flatnonzero((np.diff(positive) > 1) | (np.diff(positive // max(longest, 1)) > 0)) + 1
+    runs = np.split(positive, ends) if positive.size else []
+    peaks = [int(run[np.argmax(over[run])]) for run in runs]
+    return sorted(peaks, key=lambda time_step: -int(over[time_step]))[:MAX_PEAKS]

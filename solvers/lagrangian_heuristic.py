@@ -9,8 +9,7 @@ way is submitted.
 
 from __future__ import annotations
 
-from solvers.evaluation import usage_profile
-from solvers.mip import find_peaks
+from solvers.evaluation import find_peaks, usage_profile
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import usage_profile
+from solvers.evaluation import find_peaks, usage_profile
 from solvers.linear_model import LinearModel
-from solvers.mip import find_peaks
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, LagrangianCosts
 from solvers.solve_state import SolveState, pass_work

@@ -16,20 +16,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import evaluate, usage_profile
+from solvers.evaluation import evaluate, find_peaks, usage_profile
 from solvers.linear_model import IncrementalLp, LinearModel, MipSolution
 from solvers.mir_cuts import expected_usage
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
-from solvers.problem_arrays import compute_offsets, ragged_arange
+from solvers.problem_arrays import compute_offsets, ragged_arange, segment_positions
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Most rounds of adding rows, and most rows per round; a solution that still violates the limit is dropped.
-MAX_ROUNDS, ROWS_PER_ROUND = 40, 32
-# A run of overloaded time steps is split where it is longer than 1/MIN_RUNS of all time steps.
-MIN_RUNS = 64
+# Most rounds of adding rows; a solution that still violates the limit is dropped.
+MAX_ROUNDS = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,12 +132,14 @@ class LocalPolytope:
         column = np.full(pair.size, -1, np.int64)
         column[possible] = program.add_columns(cost[possible] / self._unit, 1.0)
         pair, edge = pair[possible], edge[possible]
+        self._class_rows = list[Integers]()
         ends = (
             (arrays.height, pair // arrays.width[edge], arrays.source_start, arrays.source_class, self._strategies[0]),
             (arrays.width, pair % arrays.width[edge], arrays.target_start, arrays.target_class, self._strategies[1]),
         )
         for count, of_pair, starts, classes, strategies in ends:
             first = program.rows + compute_offsets(np.where(self._wide, count, 0))
+            self._class_rows.append(first[:-1])
             zeros = np.zeros(int(first[-1]) - program.rows)
             program.add_rows(zeros, zeros)
             program.add_entries(first[edge] + of_pair, column[possible], np.ones(pair.size))
@@ -160,10 +160,8 @@ class LocalPolytope:
         self._row_of[time_step], self._row_at[time_step] = len(program.row_upper) - 1, int(row[0])
         spans = np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop))
         counts = np.diff(arrays.node_start)[arrays.span_node[spans]]
-        used = arrays.span_usage[_segment_positions(arrays.span_at[spans], counts)]
-        self._add_usage_entries(
-            row, _segment_positions(arrays.node_start[arrays.span_node[spans]], counts), used / size
-        )
+        used = arrays.span_usage[segment_positions(arrays.span_at[spans], counts)]
+        self._add_usage_entries(row, segment_positions(arrays.node_start[arrays.span_node[spans]], counts), used / size)
         for columns, on_edges in self._edge_usage_columns(time_step):
             self._add_usage_entries(row, columns, on_edges / size)
 
@@ -186,14 +184,14 @@ class LocalPolytope:
         edges, pair_start = arrays.edge_usage_edge[which], arrays.edge_usage_pair_start[which]
         wide, low = self._wide[edges], arrays.width[edges] == 1
         sizes = np.diff(self._pair_at)[edges[wide]]
-        columns = self._pair_column[_segment_positions(self._pair_at[edges[wide]], sizes)]
-        used, possible = arrays.pair_usage[_segment_positions(pair_start[wide], sizes)], columns >= 0
+        columns = self._pair_column[segment_positions(self._pair_at[edges[wide]], sizes)]
+        used, possible = arrays.pair_usage[segment_positions(pair_start[wide], sizes)], columns >= 0
         yield np.repeat(which[wide], sizes)[possible], columns[possible], used[possible]
         ends = ((arrays.source_start, arrays.source_class, low), (arrays.target_start, arrays.target_class, ~low))
         for (starts, classes, at_this_end), strategies in zip(ends, self._strategies, strict=True):
             selected = at_this_end & ~wide
             sizes = np.diff(starts)[edges[selected]]
-            positions = _segment_positions(starts[edges[selected]], sizes)
+            positions = segment_positions(starts[edges[selected]], sizes)
             yield (
                 np.repeat(which[selected], sizes),
                 strategies[positions],
@@ -227,6 +225,24 @@ class LocalPolytope:
         unit_per_byte = self._unit / max(self._problem.limit or 1, 1)
         multipliers = {t: -float(duals[row]) * unit_per_byte for t, row in self._row_at.items()}
         return {t: multiplier for t, multiplier in multipliers.items() if multiplier > 0}
+
+    def messages(self, duals: Floats) -> Floats:
+        """Return the duals of the class rows as messages in cost units, in the order of DualWarmStart.
+
+        Given to the nodes, they leave every edge the reduced costs of its pair columns, so that one pass of messages
+        proves the LP's optimum but for the rounding of the duals. An edge without pair columns gives all its cost.
+        """
+        arrays, ends = self._arrays, list[Floats]()
+        sides = ((arrays.source_start, arrays.source_class), (arrays.target_start, arrays.target_class))
+        given = self._edges_without_pairs()
+        for (starts, classes), first, (counts, _, pairs) in zip(sides, self._class_rows, given, strict=True):
+            sizes = np.diff(starts)
+            wide, all_given = np.repeat(self._wide, sizes), np.repeat(counts > 0, sizes)
+            values = np.zeros(classes.size)
+            values[wide] = duals[(np.repeat(first, sizes) + classes)[wide]] * self._unit
+            values[all_given] = arrays.pair_cost[np.repeat(arrays.pair_start, counts) + pairs]
+            ends.append(values)
+        return np.concatenate(ends)
 
     @property
     def pairs(self) -> int:
@@ -275,20 +291,3 @@ class LocalPolytope:
                 slip = 2 * int(over[time_step]) if time_step in self._row_of else 0
                 self._add_capacity_row(time_step, float(limit - slip))
         return None, solution
-
-
-def _segment_positions(starts: Integers, sizes: Integers) -> Integers:
-    """Return the positions start, ..., start + size - 1 of each segment, one segment after another."""
-    return np.repeat(starts, sizes) + ragged_arange(compute_offsets(sizes))
-
-
-def find_peaks(over: Integers) -> list[int]:
-    """Return the peak of each run of time steps with over > 0, the highest ROWS_PER_ROUND of them, highest first.
-
-    Long runs are split: neighbouring capacity rows are nearly the same, those at the ends of a long run are not.
-    """
-    positive, longest = np.flatnonzero(over > 0), -(-over.size // MIN_RUNS)
-    ends = np.flatnonzero((np.diff(positive) > 1) | (np.diff(positive // max(longest, 1)) > 0)) + 1
-    runs = np.split(positive, ends) if positive.size else []
-    peaks = [int(run[np.argmax(over[run])]) for run in runs]
-    return sorted(peaks, key=lambda time_step: -int(over[time_step]))[:ROWS_PER_ROUND]

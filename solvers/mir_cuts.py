@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays, compute_offsets
+from solvers.problem_arrays import ProblemArrays, compute_offsets, segment_positions
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -70,10 +70,8 @@ def usage_at(arrays: ProblemArrays, time_step: int) -> Integers:
     used = np.zeros(arrays.cost.size, np.int64)
     spans = np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop))
     sizes = np.diff(arrays.node_start)[arrays.span_node[spans]]
-    within = np.arange(int(sizes.sum())) - np.repeat(compute_offsets(sizes)[:-1], sizes)
-    at, place = (np.repeat(a[b], sizes) + within for a, b in
-                 ((arrays.node_start, arrays.span_node[spans]), (arrays.span_at, spans)))  # fmt: skip
-    used[at] = arrays.span_usage[place]
+    places = segment_positions(arrays.node_start[arrays.span_node[spans]], sizes)
+    used[places] = arrays.span_usage[segment_positions(arrays.span_at[spans], sizes)]
     return used
 
 

@@ -37,6 +37,11 @@ def ragged_arange(starts: Integers) -> Integers:
     return np.arange(int(starts[-1])) - np.repeat(starts[:-1], np.diff(starts))
 
 
+def segment_positions(starts: Integers, sizes: Integers) -> Integers:
+    """Return the positions start, ..., start + size - 1 of each segment, one segment after another."""
+    return np.repeat(starts, sizes) + ragged_arange(compute_offsets(sizes))
+
+
 def _concatenate(parts: Sequence[NDArray[np.integer]]) -> Integers:
     return np.concatenate(parts, dtype=np.int64) if parts else np.zeros(0, np.int64)
 

@@ -224,6 +224,13 @@ class Relaxation:
         stronger = RelaxedModel(model.state, replace(model.restriction, problem=problem), model.lagrangian.scale)
         return Relaxation(stronger, multipliers, self.messages, self.allowed, self.is_exact)
 
+    def set_messages(self, flags: Mask, messages: Values) -> None:
+        """Replace the messages of the flagged strategies (cost units, in the order of DualWarmStart); others stay."""
+        scale, values = self.model.lagrangian.scale, self.messages.values.copy()
+        positions = self.model.restriction.select_at_ends(flags, np.arange(values.size))
+        values[positions] = (messages * scale.factor).clip(-scale.forbidden, scale.forbidden).astype(np.int64)
+        self.messages = TrwsMessages(self.model.graph, values)
+
     @property
     def has_cuts(self) -> bool:
         """Whether the problem here has more capacity rows (time steps) than the solve's."""
