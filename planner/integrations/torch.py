@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.choose import hardware
+from planner.choose.cost import CostModel
 from planner.documents.graphs import load_mesh
+from planner.documents.hardware import load_planned_hardware
 from planner.documents.plans import read_plan
 from planner.errors import InvalidMesh, InvalidRequest
 from planner.export import dtensor
@@ -27,6 +29,8 @@ from planner.integrations.common import ChosenShardings, load_planned_program, p
 from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
+from planner.judge.analysis import Analysis
+from planner.judge.overlap import order_by_schedule
 from planner.planning.plan_types import Plan, Request
 
 TensorPlacements = tuple[Any, ...]
@@ -122,8 +126,11 @@ def parallelize(
             assert ours is not None, "it is checked below"
             chosen = plan_document(document, name, ours, device=device, request=request)
             assert chosen.plan.analysis is not None, "a plan with a choice has an analysis"
-            return chosen.plan.analysis.program
-        return load_planned_program(read_plan(Path(plan)), document, name)
+            return order_by_schedule(chosen.plan.analysis, chosen.plan.limit_bytes)
+        planned = read_plan(Path(plan))
+        program = load_planned_program(planned, document, name)
+        analysis = Analysis(program, CostModel(program.mesh, load_planned_hardware(planned)))
+        return order_by_schedule(analysis, planned.request.memory_limit_bytes)
 
     def plan_step() -> TracedStep:
         ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh

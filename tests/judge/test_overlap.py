@@ -14,10 +14,19 @@ from planner.choose.hardware.interference import Interference
 from planner.ir.accounting import count_value_bytes
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.overlap import Overlap, assign_streams, is_communication, most_work_per_second, schedule_overlap
+from planner.judge.overlap import (
+    Overlap,
+    assign_streams,
+    is_communication,
+    most_work_per_second,
+    order_by_schedule,
+    schedule_overlap,
+)
 from planner.judge.overlap_schedule import COMPUTE, Schedule, Stream, simulate_schedule
+from planner.run.validate import validate
 from tests.testing.programs import Lines, mlp_2d
 from tests.testing.random_programs import random_program
+from tests.testing.sample_programs import training_step
 from tests.testing.seeds import seeds
 
 FAR = 1000
@@ -199,3 +208,20 @@ def test_the_schedule_that_counts_fits_the_limit() -> None:
         free, tight = schedule_overlap(found, 1 << 60), schedule_overlap(found, found.peak_bytes)
         assert free.floor_ps <= free.scheduled_ps <= tight.scheduled_ps <= tight.serial_ps == found.step_ps
         assert tight.schedule is None or tight.schedule.peak_bytes <= found.peak_bytes
+
+
+def test_a_program_in_the_schedules_order_issues_collectives_early_and_computes_the_same() -> None:
+    """Weights are gathered while the ops of the layer before run; without overlap nothing is reordered."""
+    program = training_step("gpt2", "f32", "dp=4,tp=2")
+    profile = replace(load_profile("h100-sxm"), overlap=1.0)
+    analysis = Analysis(program, CostModel(program.mesh, profile))
+    ordered = order_by_schedule(analysis, analysis.peak_bytes * 4)
+    assert ordered.instructions != program.instructions
+    assert sorted(map(str, ordered.instructions)) == sorted(map(str, program.instructions))
+    place = {done.results: number for number, done in enumerate(program.instructions)}
+    moved = [done for number, done in enumerate(ordered.instructions) if number < place[done.results]]
+    assert any(is_communication(done) for done in moved)
+    verdict = validate(ordered, shrinking="none")
+    assert (verdict.verdict, verdict.counted_bytes) == ("equal", verdict.predicted_bytes)
+    alone = Analysis(program, CostModel(program.mesh, replace(profile, overlap=0.0)))
+    assert order_by_schedule(alone, analysis.peak_bytes * 4) is program
