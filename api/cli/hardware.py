@@ -12,12 +12,16 @@ from api.cli.options import JsonOption, print_json
 from planner.choose import hardware
 from planner.choose.hardware.fit import Refit, refit_hardware
 from planner.choose.hardware.nccl_tests import read_runs
+from planner.choose.hardware.op_corrections import Correction
 from planner.choose.hardware.op_times import read_fits
 from planner.documents.hardware import read_profile
 from planner.documents.json_reader import read_text
 from planner.documents.json_writer import check_writable, write_json
+from planner.documents.profiler_trace import read_profiler_trace
+from planner.errors import InvalidHardware
 from planner.units import format_share, format_time
 from planner.usecases.calibrate import calibrate_profile, select_probes
+from planner.usecases.fit_ops import MeasuredKernel, OpsFit, fit_ops, read_csv, read_trace
 
 Profile = Annotated[Path, typer.Option("--output", "-o", help="The profile to write (.json).")]
 
@@ -56,7 +60,11 @@ def _format_fits(name: str) -> list[str]:
 @app.command("fit")
 def fit_hardware(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Output of nccl-tests, such as all_reduce_perf.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Output of nccl-tests (all_reduce_perf), times of ops (.csv), traces of torch.profiler (.json).",
+        ),
     ],
     output: Profile,
     profile: Annotated[
@@ -66,19 +74,81 @@ def fit_hardware(
     link: Annotated[str | None, typer.Option(help="The link between hosts (else the second tier's).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a profile's links to collectives that nccl-tests measured."""
+    """Fit a profile's links to measured collectives, and its kernels to measured times of ops."""
     check_writable(output)
     document = read_profile(profile)
-    runs = [run for file in files for run in read_runs(read_text(file), str(file))]
+    parsed = hardware.parse_hardware(document)
+    kernels, faults = _read_kernels([file for file in files if _is_of_ops(file)])
+    collectives = [file for file in files if not _is_of_ops(file)]
+    runs = [run for file in collectives for run in read_runs(read_text(file), str(file))]
     timings = [timing for run in runs for timing in run.timings()]
-    refits = refit_hardware(hardware.parse_hardware(document), timings, link)
-    write_json(output, _fit_links(document, refits, files, output=output))
+    refits = refit_hardware(parsed, timings, link)
+    fit = fit_ops(parsed, kernels)
+    if not refits and not fit.corrections:
+        raise InvalidHardware("nothing was fitted", where=profile, got="; ".join([*faults, *fit.refused]) or "no rows")
+    own = _fit_links(document, refits, collectives, output=output)
+    write_json(output, own | _fit_kernels(own, fit, files))
     if as_json:
-        links = [_fit_document(refit) for refit in refits]
-        print_json({"name": output.stem, "runs": len(runs), "links": links})
+        links, classes = (
+            [_fit_document(refit) for refit in refits],
+            [_dump_correction(each) for each in fit.corrections],
+        )
+        found = {"links": links, "ops": classes, "refused": list(fit.refused), "faults": faults}
+        print_json({"name": output.stem, "runs": len(runs), **found})
         return
+    _print_fit(refits, fit, faults)
+
+
+def _print_fit(refits: list[Refit], fit: OpsFit, faults: list[str]) -> None:
     for refit in refits:
-        typer.echo(f"{refit.name}: {refit.timings} measurements, {_format_errors(refit)}")
+        typer.echo(f"{refit.name}: {refit.timings} measurements, {_format_errors(refit.before, refit.after)}")
+    for each in fit.corrections:
+        kept = f"{_format_errors(each.before, each.after)} by fits without the row"
+        typer.echo(f"{each.name}: {each.rows} measurements, {kept}")
+    for line in (*fit.refused, *faults):
+        typer.echo(f"not fitted: {line}", err=True)
+
+
+def _is_of_ops(file: Path) -> bool:
+    return file.name.endswith((".csv", ".json", ".json.gz"))
+
+
+def _read_kernels(files: list[Path]) -> tuple[list[MeasuredKernel], list[str]]:
+    """Return the measured kernels of CSV files and traces, and what is wrong with other lines."""
+    kernels: list[MeasuredKernel] = []
+    faults: list[str] = []
+    for file in files:
+        if file.name.endswith(".csv"):
+            read, wrong = read_csv(read_text(file), str(file))
+        else:
+            read, wrong = read_trace(read_profiler_trace(file)), []
+        kernels += read
+        faults += wrong
+    return kernels, faults
+
+
+def _fit_kernels(document: dict[str, Any], fit: OpsFit, files: list[Path]) -> dict[str, Any]:
+    """Return the corrections of a profile with their sources."""
+    listed = ", ".join(file.name for file in files if _is_of_ops(file))
+    sources = {
+        f"op_corrections.{each.name}": f"fit of measured times ({listed}): {each.rows} measurements, "
+        f"{_format_errors(each.before, each.after)} by fits without the row"
+        for each in fit.corrections
+    }
+    corrections = {each.name: asdict(each.fitted) for each in fit.corrections}
+    return {
+        "op_corrections": {**document.get("op_corrections", {}), **corrections},
+        "sources": {**document.get("sources", {}), **sources},
+    }
+
+
+def _dump_correction(correction: Correction) -> dict[str, Any]:
+    return {
+        "name": correction.name,
+        "rows": correction.rows,
+        "median_error_before": correction.before,
+        "median_error_after": correction.after,
+    }
 
 
 def _fit_document(refit: Refit) -> dict[str, Any]:
@@ -86,8 +156,8 @@ def _fit_document(refit: Refit) -> dict[str, Any]:
     return {"name": refit.name, "timings": refit.timings, **errors}
 
 
-def _format_errors(refit: Refit) -> str:
-    return f"median error {format_share(refit.before)} before, {format_share(refit.after)} after"
+def _format_errors(before: float, after: float) -> str:
+    return f"median error {format_share(before)} before, {format_share(after)} after"
 
 
 @app.command("calibrate")
@@ -119,7 +189,7 @@ def _fit_links(document: dict[str, Any], refits: list[Refit], files: list[Path],
     listed = ", ".join(file.name for file in files)
     sources = {
         f"links.{refit.name}": f"fit of nccl-tests output ({listed}), from {document['name']}: "
-        f"{refit.timings} measurements, {_format_errors(refit)}"
+        f"{refit.timings} measurements, {_format_errors(refit.before, refit.after)}"
         for refit in refits
     }
     return {

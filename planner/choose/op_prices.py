@@ -30,6 +30,7 @@ import numpy as np
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.efficiency import ATTENTION, PRODUCT, work_class
 from planner.choose.hardware.op_classes import OP_CLASSES, Column, Columns, Work
+from planner.choose.hardware.op_corrections import OpCorrection
 from planner.choose.hardware.op_rates import FORMATS, find_rates
 from planner.choose.hardware.op_times import OpFit, Rates, correct_s, load_fits
 from planner.choose.hardware.op_transfer import STAND_INS
@@ -45,6 +46,16 @@ VARIANTS = {kind: word for word, (kind, _) in reversed(FORMATS.items())}
 """The word of a fitted class for the element type of an op."""
 
 
+PRICED_CLASSES = {
+    "gemm": PRODUCT,
+    "linear": PRODUCT,
+    "bmm": PRODUCT,
+    "context_attention": ATTENTION,
+    "generation_attention": ATTENTION,
+}
+"""The classes of kernels that price ops, and the work classes that stand in for them."""
+
+
 class LocalWork(NamedTuple):
     """What the largest local part of an op does: FLOPs, bytes read and written, and the sizes of its loops."""
 
@@ -55,24 +66,35 @@ class LocalWork(NamedTuple):
 
 @dataclass(frozen=True)
 class OpPricing:
-    """What prices an op: its fitted class `key`, `class.dtype`, where it has one, or its work class."""
+    """What prices an op: its fitted class `key`, `class.dtype`, where it has one, or its work class.
+
+    `correction` is that of the class, whether or not it is fitted.
+    """
 
     op: Op
     hardware: Hardware
     kind: str | None
     key: str | None
+    correction: OpCorrection | None = None
 
     @classmethod
     def of(cls, op: Op, hardware: Hardware) -> OpPricing:
         kind, dtype = work_class(op), op.results[0].dtype
         if kind is None or _has_curves(op, hardware):
             return cls(op, hardware, kind, None)
-        fits, name = load_fits(hardware.op_times or ""), _name_class(op, kind, dtype)
-        words = (word for word in (VARIANTS.get(dtype), STAND_INS.get(dtype)) if word)
-        return cls(op, hardware, kind, next((key for word in words if (key := f"{name}.{word}") in fits), None))
+        name, word = _name_class(op, kind, dtype), VARIANTS.get(dtype, "")
+        correction = hardware.op_corrections.get(f"{name}.{word}")
+        return cls(op, hardware, kind, _find_key(hardware, name, word), correction)
 
     def seconds(self, works: Sequence[LocalWork]) -> Sequence[float]:
         """Return the seconds of each amount of work."""
+        return [self._correct(seconds) for seconds in self._predict(works)]
+
+    def _correct(self, seconds: float) -> float:
+        own = self.correction
+        return own.offset_s + own.scale * seconds if own else seconds
+
+    def _predict(self, works: Sequence[LocalWork]) -> Sequence[float]:
         if self.key is None:
             name, dtype = op_variant(self.op), self.op.results[0].dtype
             return [self.hardware.op_s(name, dtype, work.flops, moved=work.moved, kind=self.kind) for work in works]
@@ -86,11 +108,13 @@ class OpPricing:
         part = LocalWork(work.flops / devices, work.moved, work.sizes)
         if self.key is None:
             name, dtype = op_variant(self.op), self.op.results[0].dtype
-            return self.hardware.op_s(name, dtype, part.flops, moved=part.moved / devices, kind=self.kind)
+            return self._correct(
+                self.hardware.op_s(name, dtype, part.flops, moved=part.moved / devices, kind=self.kind)
+            )
         sizes = _split_sizes(self.op, work.sizes, devices)
         corrections = self._fit.lattice.values if sizes is None else self._fit.lattice.at(self._shape(sizes))
         done = np.array([part.flops]), np.array([part.moved / devices])
-        return float(self._price(done, corrections.min())[0])
+        return self._correct(float(self._price(done, corrections.min())[0]))
 
     def _price(self, work: Work, correction: Column | float) -> Column:
         return correct_s(OP_CLASSES[self._class], self._rates, work, correction=correction)
@@ -110,16 +134,17 @@ class OpPricing:
     @property
     def source(self) -> str:
         """What the price rests on: a fitted class of a device, measured curves, an efficiency, or the roofline."""
-        if self.key is not None:
-            return f"{self.key} fitted on {self.hardware.op_times}"
         if _has_curves(self.op, self.hardware):
             return "measured curve"
-        return f"efficiency of {self.kind}" if self.kind in self.hardware.efficiency else "roofline"
+        cited = f"efficiency of {self.kind}" if self.kind in self.hardware.efficiency else "roofline"
+        base = cited if self.key is None else f"{self.key} fitted on {self.hardware.op_times}"
+        return f"{base}, corrected by own measurements" if self.correction else base
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The ends of measured over predicted time on shapes kept out of the fit of `key`."""
-        return self._fit.low, self._fit.high
+        """The ends of measured over predicted time on shapes kept out of the fit of the correction, or of `key`."""
+        own = self.correction or self._fit
+        return own.low, own.high
 
     def is_covered(self, sizes: Sequence[int]) -> bool:
         """Return whether the shape with loops of these sizes lies within the measured ones."""
@@ -130,6 +155,24 @@ class OpPricing:
         by_loop = dict(zip(self.op.rule.sizes, columns, strict=True))
         read = _attention_columns if self.kind == ATTENTION else _product_columns
         return OP_CLASSES[self._class].shape(read(self.op, by_loop, np.ones(len(sizes))))
+
+
+def kernel_s(hardware: Hardware, op: str, dtype: str, *, columns: Columns) -> Column:
+    """Return the seconds of kernels of a class in `PRICED_CLASSES`, given by its columns, before any correction."""
+    kernel, key = OP_CLASSES[op], _find_key(hardware, op, dtype)
+    if key is not None:
+        return load_fits(hardware.op_times or "")[key].seconds(kernel, find_rates(hardware, key), columns)
+    word, itemsize = FORMATS[dtype]
+    work = zip(*kernel.count_work(columns, itemsize), strict=True)
+    kind = PRICED_CLASSES[op]
+    kind = PRICED_CLASSES[op]
+    return np.array([hardware.op_s("", word, float(flops), moved=float(moved), kind=kind) for flops, moved in work])
+
+
+def _find_key(hardware: Hardware, name: str, word: str) -> str | None:
+    """Return the fitted class of a profile for an element type, or for one that stands in for it."""
+    fits = load_fits(hardware.op_times or "")
+    return next((key for each in (word, STAND_INS.get(word, word)) if (key := f"{name}.{each}") in fits), None)
 
 
 def op_variant(op: Op) -> str:

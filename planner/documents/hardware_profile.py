@@ -16,6 +16,7 @@ from planner.choose.hardware import Hardware
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
 from planner.choose.hardware.interference import MAX_SHARE, Interference
+from planner.choose.hardware.op_corrections import OpCorrection
 from planner.documents.strict_model import Dtype, Id, Name, Size, StrictModel, Version2
 
 Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
@@ -66,12 +67,25 @@ class CurvesDocument(StrictModel):
     bytes: Points | None = None
 
 
+class CorrectionDocument(StrictModel):
+    """Seconds of a class of kernels are `offset_s` + `scale` * predicted; `low`, `high`: measured over these."""
+
+    scale: Annotated[float, Field(gt=0, le=1e4)]
+    offset_s: Seconds
+    low: Annotated[float, Field(gt=0, le=1e4)]
+    high: Annotated[float, Field(gt=0, le=1e4)]
+
+
+Corrections = Annotated[dict[Id, CorrectionDocument], Field(max_length=64)]
+
+
 class ProfileDocument(StrictModel):
     """A hardware profile: rates per device, and links and tiers of the network, innermost first.
 
     `curves`: measured times of ops by name, or `name.dtype`, instead of the roofline. `efficiency`: points [FLOPs,
     share of peak] of classes of ops, instead of `compute_efficiency`. `op_times`: the measured device whose fitted
-    classes of kernels price products and attention. `overlap`: the share of the possible gain from
+    classes of kernels price products and attention; `op_corrections`: by class, what `hardware fit` fitted to times of
+    kernels measured on one's own machine. `overlap`: the share of the possible gain from
     running collectives during ops that counts. `interference`: by link and kind of work (compute, collective,
     to_device, from_device), the share by which each other kind that runs at the same time makes it take longer.
     `power_w`: rated power of a device. `sources`: the origin of a number.
@@ -93,6 +107,7 @@ class ProfileDocument(StrictModel):
     curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
     efficiency: dict[Literal["product", "attention", "attention_backward"], Points] = Field(default={})
     op_times: Id | None = None
+    op_corrections: Corrections = Field(default={})
     overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
     interference: InterferenceByLink = Field(default={})
     sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
@@ -106,6 +121,7 @@ def dump_network(hardware: Hardware) -> dict[str, Any]:
         **({"curves": dump_curves(hardware.curves)} if hardware.curves else {}),
         **({"efficiency": dump_efficiency(hardware.efficiency)} if hardware.efficiency else {}),
         **({"op_times": hardware.op_times} if hardware.op_times else {}),
+        **({"op_corrections": dump_corrections(hardware.op_corrections)} if hardware.op_corrections else {}),
         **({"overlap": hardware.overlap} if hardware.overlap else {}),
         **({"interference": dump_interference(hardware.interference)} if hardware.interference else {}),
     }
@@ -121,6 +137,11 @@ def dump_efficiency(efficiency: Mapping[str, Efficiency]) -> dict[str, list[list
     return {
         key: [list(point) for point in zip(curve.flops, curve.share, strict=True)] for key, curve in efficiency.items()
     }
+
+
+def dump_corrections(corrections: Mapping[str, OpCorrection]) -> dict[str, Any]:
+    """Return the corrections of every class of kernels."""
+    return {key: asdict(each) for key, each in corrections.items()}
 
 
 def dump_interference(interference: Mapping[str, Interference]) -> dict[str, Any]:

@@ -7,7 +7,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.documents.hardware_profile import CurvesDocument, InterferenceByLink, LinkDocument, Points, TierDocument
+from planner.documents.hardware_profile import (
+    Corrections,
+    CurvesDocument,
+    InterferenceByLink,
+    LinkDocument,
+    Points,
+    TierDocument,
+)
 from planner.documents.strict_model import Id, Name, Size, StrictModel
 from planner.judge.standard_layouts import LayoutName
 
@@ -29,6 +36,7 @@ class HardwareDocument(StrictModel):
     curves: dict[Id, CurvesDocument] = Field(default={})
     efficiency: dict[Name, Points] = Field(default={})
     op_times: Id | None = None
+    op_corrections: Corrections = Field(default={})
     overlap: float = 0.0
     interference: InterferenceByLink = Field(default={})
 

@@ -98,7 +98,8 @@ def _find_factors(analysis: Analysis) -> Iterator[Factors]:
 
 def _op_factors(done: OpCall, pricing: OpPricing, sizes: tuple[int, ...]) -> Factors:
     if pricing.key is None:
-        return Factors(UNMEASURED, *UNMEASURED_OP)
+        own = pricing.correction
+        return Factors(pricing.source, own.low, own.high) if own else Factors(UNMEASURED, *UNMEASURED_OP)
     low, high = pricing.interval
     is_covered = pricing.is_covered(sizes)
     spread = 1.0 if is_covered else OUT_OF_RANGE

@@ -63,6 +63,7 @@ def calibrate_profile(
         "curves": dump_curves(curves),
         "efficiency": {},
         "op_times": None,
+        "op_corrections": {},
         "sources": sources | {f"links.{link}": copied for link in base["links"]},
     }
 

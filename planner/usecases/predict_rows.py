@@ -49,17 +49,22 @@ def read_row(row: object, like: str | None) -> KernelRow:
     """Read a row; `like` names the profile of devices that have none. Raises InvalidRequest."""
     if not isinstance(row, Mapping):
         raise InvalidRequest("a row", got=type(row).__name__, wanted="a JSON object")
-    op = _read_op(row)
     device = find_device(row.get("gpu", row.get("device")), like)
-    numbers = {name: _read_number(row, name) for name in OP_CLASSES[op].columns}
-    for name, default in OP_CLASSES[op].optional:
-        numbers[name] = _read_skew(row) if name == "skew" else _read_number(row, name, default)
-    _check_shape(op, numbers)
-    variant = _read_variant(row, op)
+    op, variant, numbers = read_shape(row)
     if op not in SENT_BY and FORMATS[variant][0] not in load_profile(device).peak_flops:
         peaks = ", ".join(load_profile(device).peak_flops)
         raise InvalidRequest("element type that the device lacks", where=device, got=variant, wanted=f"one of {peaks}")
     return KernelRow(device, op, variant, numbers)
+
+
+def read_shape(row: Row) -> tuple[str, str, dict[str, float]]:
+    """Return the class of a row, what is fitted apart within it, and its numbers. Raises InvalidRequest."""
+    op = _read_op(row)
+    numbers = {name: _read_number(row, name) for name in OP_CLASSES[op].columns}
+    for name, default in OP_CLASSES[op].optional:
+        numbers[name] = _read_skew(row) if name == "skew" else _read_number(row, name, default)
+    _check_shape(op, numbers)
+    return op, _read_variant(row, op), numbers
 
 
 def find_device(name: object, like: str | None) -> str:

@@ -26,6 +26,7 @@ from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
 from planner.choose.hardware.interference import Interference
 from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan
+from planner.choose.hardware.op_corrections import OpCorrection
 from planner.choose.hardware.op_times import list_fitted
 from planner.errors import InvalidHardware
 from planner.ir.mesh import Mesh
@@ -49,6 +50,7 @@ class Hardware:
     curves        measured times by op name or variant, with or without `.dtype`
     efficiency    share of the peak rate by work class
     op_times      device of the fitted classes of kernels; None: no kernel was measured
+    op_corrections  by `class.dtype`, what was fitted to times of kernels measured on one's own machine
     overlap       share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
     interference  by link, what ops, its collectives and copies cost each other while they run at the same time
     power_w       rated power of a device in watts; None: not known. No plan depends on it, and none records it
@@ -66,6 +68,7 @@ class Hardware:
     curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
     efficiency: Mapping[str, Efficiency] = field(default_factory=lambda: MappingProxyType({}))
     op_times: str | None = None
+    op_corrections: Mapping[str, OpCorrection] = field(default_factory=lambda: MappingProxyType({}))
     overlap: float = 0.0
     interference: Mapping[str, Interference] = field(default_factory=lambda: MappingProxyType({}))
     power_w: float | None = field(default=None, compare=False)
@@ -201,6 +204,7 @@ def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
         curves=_parse_each(raw, "curves", _parse_curves),
         efficiency=_parse_each(raw, "efficiency", Efficiency.of),
         op_times=raw.get("op_times"),
+        op_corrections=_parse_each(raw, "op_corrections", lambda figures: OpCorrection(**figures)),
         overlap=raw.get("overlap", 0.0),
         interference=_parse_each(raw, "interference", Interference),
         power_w=raw.get("power_w"),

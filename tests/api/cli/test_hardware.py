@@ -35,6 +35,25 @@ def test_a_profile_is_fitted_shown_and_used(tmp_path: Path) -> None:
     assert json.loads(again.read_text())["links"]["nvlink"] == document["links"]["nvlink"]
 
 
+def test_kernels_are_fitted_to_own_times_and_what_does_not_generalize_is_refused(tmp_path: Path) -> None:
+    rows = [(64 * (1 + each), 1e-4 * (1 + each)) for each in range(20)]
+    times, mine = tmp_path / "times.csv", tmp_path / "mine.json"
+    lines = [f"gemm,bf16,{m},4096,4096,{time_s}" for m, time_s in rows]
+    times.write_text("\n".join(["op,dtype,m,n,k,time_s", *lines, "gemm,bf16,64,4096,4096,-1"]))
+    answer = shardplan("hardware", "fit", times, "-o", mine, "--json")
+    assert answer.code == 0, answer.err
+    (own,) = answer.json["ops"]
+    assert own["name"] == "gemm.bf16"
+    assert own["median_error_after"] < own["median_error_before"]
+    assert ["line 22: time_s" in fault for fault in answer.json["faults"]] == [True]
+    assert "times.csv" in read_profile(str(mine))["sources"]["op_corrections.gemm.bf16"]
+    planned = shardplan("plan", written(tmp_path / "g.json", GRAPH), "--mesh", "2x4", "--hardware", mine, "--json")
+    assert planned.code == 0, planned.err
+    assert "gemm.bf16: 20 measurements" in shardplan("hardware", "fit", times, "-o", mine).out
+    times.write_text("\n".join(["op,dtype,m,n,k,time_s", *lines[:5]]))
+    refused(shardplan("hardware", "fit", times, "-o", mine), "too few measured shapes")
+
+
 def test_a_fit_of_nothing_ends_in_one_line(tmp_path: Path) -> None:
     empty, mine = tmp_path / "empty.txt", tmp_path / "mine.json"
     empty.write_text("nothing here\n")
