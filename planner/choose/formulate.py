@@ -9,6 +9,8 @@ the step that computes it to the step that reads it last:
                     run
     several         node [produced, shared); shared copy [shared + 1, last read); the edge of the last reader as above,
                     those of the others in addition to the shared copy, and without a copy where nothing changes
+    shrunk          (with another op between its own and its first reader) node [produced, shrunk); edge: from there to
+                    the read the bytes of source or target, whichever are fewer, and the peak of the reshard at one end
     graph input     lives throughout; only copies use further memory
 The count is exact except for two conservative cases: where the last op reads a shared value twice, and where a graph
 input is shared, the shared copy counts until that op has run.

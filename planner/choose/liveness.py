@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from planner.choose.rematerialization import GraphWithClones
-from planner.ir.execution_order import Execute, Read, Reader, Share
+from planner.ir.execution_order import Execute, Read, Reader, Share, Shrink
 
 
 class SharedLifetime(NamedTuple):
@@ -43,6 +43,7 @@ class Liveness:
     with_clones: GraphWithClones
     produced_at: dict[str, int] = field(default_factory=dict)
     shared_at: dict[str, int] = field(default_factory=dict)
+    shrunk_at: dict[str, int] = field(default_factory=dict)
     reads_at: dict[str, list[tuple[int, Reader]]] = field(default_factory=dict)
     ran_at: dict[int, int] = field(default_factory=dict)
 
@@ -54,6 +55,8 @@ class Liveness:
             match step:
                 case Share(value):
                     self.shared_at[value] = moment
+                case Shrink(value):
+                    self.shrunk_at[value] = moment
                 case Read(value, reader):
                     self.reads_at.setdefault(value, []).append((moment, reader))
                 case Execute(position):
@@ -112,7 +115,7 @@ class Liveness:
 
     def first_read_at(self, value: str) -> int:
         """Return the step at which a value is first read as it was computed."""
-        return self.shared_at.get(value, self.reads_at[value][0][0])
+        return self.shrunk_at.get(value, self.shared_at.get(value, self.reads_at[value][0][0]))
 
     def is_last_read(self, value: str, life: SharedLifetime | None, reader: Reader) -> bool:
         """Return whether a read is the last of a value, and the only one by its op."""

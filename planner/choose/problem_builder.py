@@ -86,13 +86,8 @@ class ProblemBuilder:
                 values = self.graph.ops[self._position[variable.name]].values
                 start = self.liveness.produced_at[values[0]]
                 if variable.name in self.single and values[0] in self.liveness.reads_at:
-                    return [
-                        (
-                            start,
-                            self.liveness.first_read_at(values[0]),
-                            self.tables.held(values[0], variable.results[0]),
-                        )
-                    ]
+                    stop = self.liveness.first_read_at(values[0])
+                    return [(start, stop, self.tables.held(values[0], variable.results[0]))]
                 unread = [
                     (v, p) for v, p in zip(values, variable.results, strict=True) if v not in self.liveness.reads_at
                 ]
@@ -139,13 +134,8 @@ class ProblemBuilder:
         names = ["same" if self.liveness.is_in_place(value, life) else "time" for life in lives]
         costs = [tuple(name if own else "barred" for name, own in zip(names, arrives, strict=True))]
         costs += [tuple("barred" if own else "free" for own in arrives)] if self._is_optional(maker) else []
-        uses = [
-            (
-                moment,
-                moment + 1,
-                ["beside" if value in self.inputs else "through" if own else "free" for own in arrives],
-            )
-        ]
+        during = "beside" if value in self.inputs else self._at_read(value)
+        uses = [(moment, moment + 1, [during if own else "free" for own in arrives])]
         if value in self.inputs:
             # An input stays in memory, so its shared copy uses memory of its own only where its sharding differs.
             ends = {self.liveness.released_at(life.last): life for life in lives if life is not None}
@@ -219,7 +209,8 @@ class ProblemBuilder:
         if life is None or life.last < self.liveness.position_of(reader):
             return "barred", "free", "free"
         last = value not in self.inputs and (not shared or self.liveness.is_last_read(value, life, reader))
-        return ("time", "through", "copy") if last else ("time", "beside", "changed")
+        through = self._at_read(value) if not shared else "through"
+        return ("time", through, "copy") if last else ("time", "beside", "changed")
 
     def _operand_layout(self, op: str, operand: int) -> tuple[int, OperandLayouts]:
         user = self.at[Role.OP, op]
@@ -234,12 +225,20 @@ class ProblemBuilder:
         return user, self.listed[user].operands[0]
 
     def _result_usage(self, value: str, moment: int) -> list[UsageBlocks]:
-        """Return the usage of one of an op's several results until it is first read."""
-        maker = self.listed[self.maker[value][0]]
-        if maker.role is Role.INPUT or maker.name in self.single:
-            return []
+        """Return the usage of a value until it is first read, apart from that of its node.
+
+        That is the value itself where it is one of several results, and what the step that may shrink it leaves.
+        """
+        maker, shrunk = self.listed[self.maker[value][0]], self.liveness.shrunk_at.get(value, moment)
+        spans = [(shrunk, shrunk + 1, "shrinking"), (shrunk + 1, moment, "smaller")] if shrunk < moment else []
+        if maker.role is not Role.INPUT and maker.name not in self.single:
+            spans.append((self.liveness.produced_at[value], shrunk, "source"))
         lives = self.listed[self.at[Role.SHARED_COPY, value]].lifetimes if value in self.liveness.shared_at else ()
-        return [(self.liveness.produced_at[value], moment, (("source",) * max(1, len(lives)),))]
+        return [(start, stop, ((name,) * max(1, len(lives)),)) for start, stop, name in spans]
+
+    def _at_read(self, value: str) -> str:
+        """Return the block of what a value that is not an input uses while it is first read."""
+        return "arriving" if value in self.liveness.shrunk_at else "through"
 
     def _make_edge(
         self,

@@ -25,7 +25,7 @@ from planner.choose.liveness import Liveness, SharedLifetime
 from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.options import distinct_options, list_layouts
 from planner.errors import InvalidSharding
-from planner.ir.execution_order import Execute, Read, Share
+from planner.ir.execution_order import Execute, Read, Share, Shrink
 from planner.ir.graph import OUTPUTS, Annotation, Op, TensorType
 from planner.ir.indexing import Option
 from planner.ir.sharding import Sharding
@@ -121,7 +121,7 @@ class _VariableBuilder:
         # neighbours are near each other.
         waiting = dict.fromkeys(i.id for i in self.graph.inputs)
         for step in self.liveness.with_clones.listed:
-            if not isinstance(step, Execute) and step.value in waiting:
+            if isinstance(step, Share | Read) and step.value in waiting:
                 waiting.pop(step.value)
                 self._add(self._add_layout(Role.INPUT, step.value, step.value))
             match step:
@@ -132,6 +132,8 @@ class _VariableBuilder:
                 case Read(value, reader):
                     if reader.op is None and reader.operand not in self.graph.state_outputs:
                         self._add(self._add_layout(Role.OUTPUT, str(reader.operand), value))
+                case Shrink():
+                    pass
         for unread in waiting:
             self._add(self._add_layout(Role.INPUT, unread, unread))
         return list(self.listed.values())

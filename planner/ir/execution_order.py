@@ -4,6 +4,12 @@ A value that is read more than once is first *shared*: brought once into the sha
 (the shared copy of the choice problem), right before its first reader. Then every operand is *read*: brought into the
 sharding that its op wants. Then the op is *executed*. Graph outputs are read last. The choice problem (its time steps)
 and the materialised program follow this one list, so that what is built is what was chosen.
+
+The first reshard of a value (to its shared copy, or to what its only reader wants) costs the same anywhere between its
+op and its first reader, but not in memory: between the two the value takes the bytes of its source before the reshard,
+and those of its target after it. Where an op stands in between, the list has a step right after the value's op to
+*shrink* it: the reshard is done there where its target takes fewer bytes than its source (`shrinks`), else where the
+value is shared or read. So a partial gradient that the optimizer reads in shards is reduced and scattered at once.
 """
 
 from __future__ import annotations
@@ -12,6 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from planner.ir.graph import Graph
 
@@ -34,6 +43,13 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Shrink:
+    """The step right after a value's op that does the first reshard of the value where this frees memory."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """The step that brings a value into the sharding that its reader wants."""
 
@@ -48,7 +64,12 @@ class Execute:
     op: int
 
 
-Step = Share | Read | Execute
+Step = Share | Shrink | Read | Execute
+
+
+def shrinks(source: ArrayLike, target: ArrayLike) -> NDArray[np.bool_]:
+    """Return whether a reshard between shards of these sizes is done right after the op that computes the value."""
+    return np.asarray(np.less(target, source))
 
 
 def find_readers(graph: Graph) -> dict[str, list[Reader]]:
@@ -66,7 +87,7 @@ def find_readers(graph: Graph) -> dict[str, list[Reader]]:
 def order_steps(graph: Graph, shared_too: frozenset[str] = frozenset()) -> tuple[Step, ...]:
     """List every step in order.
 
-    Values in `shared_too` are shared even where only one reader reads them.
+    Values in `shared_too` are shared even where only one reader reads them, and always right before they are read.
     """
     by_value = find_readers(graph)
     steps: list[Step] = []
@@ -82,9 +103,28 @@ def order_steps(graph: Graph, shared_too: frozenset[str] = frozenset()) -> tuple
         for operand, value in enumerate(op.inputs):
             read(value, Reader(position, operand))
         steps.append(Execute(position))
+        own = (value for value in op.values if value not in shared_too)
+        steps += [Shrink(value) for value in own if _may_shrink(graph, position, by_value.get(value, []))]
     for number, value in enumerate(graph.outputs):
         read(value, Reader(None, number))
     return tuple(steps)
+
+
+def _may_shrink(graph: Graph, place: int, readers: Sequence[Reader]) -> bool:
+    """Return whether another op stands between the op at a position and the first of the readers of its result.
+
+    A reshard never moves to another pass of a micro-batch, which is done more often or leaves other values in flight.
+    """
+    ends = [len(graph.ops) if reader.op is None else reader.op for reader in readers]
+    if graph.ops[place].accumulates or not ends or min(ends) <= place + 1:
+        return False
+    passes = {_pass_of(graph, at) for at in (place, *ends)}
+    return graph.microbatches == 1 or len(passes) == 1
+
+
+def _pass_of(graph: Graph, place: int) -> tuple[str, bool]:
+    op = graph.ops[place] if place < len(graph.ops) else None
+    return ("update", False) if op is None else (op.phase, op.id in graph.in_flight.late)
 
 
 def remaining_steps(listed: Sequence[Step], graph: Graph, left: Graph) -> Iterator[Step]:
@@ -95,7 +135,7 @@ def remaining_steps(listed: Sequence[Step], graph: Graph, left: Graph) -> Iterat
     position_left = {op.id: position for position, op in enumerate(left.ops)}
     for step in listed:
         match step:
-            case Share(value) if value in left.types:
+            case Share(value) | Shrink(value) if value in left.types:
                 yield step
             case Read(_, Reader(None, number) as reader):
                 yield Read(left.outputs[number], reader)

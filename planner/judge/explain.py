@@ -18,7 +18,7 @@ from planner.choose.formulate import Formulation
 from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.variables import Role, Variable
 from planner.errors import InvalidRequest
-from planner.ir.execution_order import Execute, Read, Share, order_steps
+from planner.ir.execution_order import Read, Share, order_steps
 from planner.ir.graph import Op
 from planner.ir.sharding import Sharding
 from solvers import Edge
@@ -110,7 +110,7 @@ class Decision:
     @cached_property
     def _edge_steps(self) -> list[tuple[Edge, Share | Read]]:
         """The edges of the variable, each with the step of the execution order that it prices."""
-        moves = (step for step in order_steps(self.question.graph) if not isinstance(step, Execute))
+        moves = (step for step in order_steps(self.question.graph) if isinstance(step, Share | Read))
         pairs = zip(self.question.problem.edges, moves, strict=True)
         return [(edge, step) for edge, step in pairs if self.node in (edge.source, edge.target)]
 

@@ -23,6 +23,7 @@ from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.errors import InvalidSharding
 from planner.ir.collectives import Collective
+from planner.ir.execution_order import shrinks
 from planner.ir.graph import TensorType
 from planner.ir.sharding import Reduction, Sharding
 from planner.reshard.resharding_graph import UNREACHABLE, ReshardingGraph, SplitShape
@@ -80,6 +81,11 @@ class AllPairsResharding:
         beside   while the chain runs, in addition to a source that stays
         copy     after the chain, by the target
         changed  as copy, but 0 where source and target are equal
+
+        and for a chain that runs right after the value's op where that frees memory (`shrinks`), else at the read:
+        shrinking  while the chain would run early
+        smaller    between these two steps, by whichever of source and target takes fewer bytes
+        arriving   while the chain would run late
         """
         match what:
             case "time":
@@ -92,12 +98,22 @@ class AllPairsResharding:
                 return self._target_bytes * ~np.eye(len(self.states), dtype=bool)
             case "source":
                 return np.ascontiguousarray(self._target_bytes.T)
+            case "shrinking":
+                return np.where(self._is_early, self.peak, self._target_bytes.T)
+            case "smaller":
+                return np.where(self._is_early, self._target_bytes, self._target_bytes.T)
+            case "arriving":
+                return np.where(self._is_early, self._target_bytes, self.peak)
             case _:
                 return self._target_bytes
 
     @cached_property
     def _target_bytes(self) -> Integers:
         return np.broadcast_to(self.bytes, (len(self.states),) * 2)
+
+    @cached_property
+    def _is_early(self) -> NDArray[np.bool_]:
+        return shrinks(self._target_bytes.T, self._target_bytes)
 
     @cached_property
     def _peak_with_source(self) -> Integers:

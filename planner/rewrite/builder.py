@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from planner.ir.execution_order import shrinks
 from planner.ir.graph import Graph, Op
 from planner.ir.indexing import Option
 from planner.ir.loop_partition import LoopPartitions
 from planner.ir.mesh import Mesh
 from planner.ir.program import Instruction, OpCall, Program, Reshard
-from planner.ir.sharding import Sharding
+from planner.ir.sharding import Sharding, shard_elements
 from planner.reshard.documented_path import ReshardPlanner
 
 
@@ -46,6 +47,12 @@ class ProgramBuilder:
             self._sharding[result] = collective.target(self._sharding[name])
             name = result
         return name
+
+    def shrink(self, value: str, target: Sharding) -> None:
+        """Move a value for everyone who reads it from here on, if it takes fewer bytes in the target sharding."""
+        shape, source = self.graph.types[value].shape, self._sharding[self._start.get(value, value)]
+        if shrinks(shard_elements(source, shape, self.mesh), shard_elements(target, shape, self.mesh)):
+            self.reshard_for_all(value, target)
 
     def _copy_name(self, value: str) -> str:
         """Return a name for the next copy that no value of the graph has: a graph may hold both `a` and `a.1`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from planner.ir.execution_order import Execute, Read, Reader, Share, Step, order_steps
+from planner.ir.execution_order import Execute, Read, Reader, Share, Shrink, Step, order_steps
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.indexing import Option
 from planner.ir.loop_partition import find_loop_partitions
@@ -40,10 +40,14 @@ def materialize(
     """
     writer = ProgramBuilder(graph, mesh, route, dict(inputs))
     outputs_read: list[str] = []
-    for step in order_steps(graph) if listed is None else listed:
+    steps = order_steps(graph) if listed is None else listed
+    first = _first_targets(steps, graph, mesh, options=options, shared=shared, outputs=outputs)
+    for step in steps:
         match step:
             case Share(value):
                 writer.reshard_for_all(value, shared[value])
+            case Shrink(value):
+                writer.shrink(value, first[value])
             case Read(value, reader):
                 if reader.op is None:
                     outputs_read.append(writer.reshard_to(value, outputs[reader.operand]))
@@ -53,6 +57,31 @@ def materialize(
             case Execute(position):
                 writer.add_op_call(graph.ops[position], options[graph.ops[position].id])
     return writer.build(outputs_read)
+
+
+def _first_targets(
+    steps: Sequence[Step],
+    graph: Graph,
+    mesh: Mesh,
+    *,
+    options: Mapping[str, Option],
+    shared: Mapping[str, Sharding],
+    outputs: Sequence[Sharding],
+) -> dict[str, Sharding]:
+    """Return the target of the first reshard of every value that is read."""
+    first: dict[str, Sharding] = {}
+    for step in steps:
+        match step:
+            case Share(value):
+                first.setdefault(value, shared[value])
+            case Read(value, Reader(None, number)):
+                first.setdefault(value, outputs[number])
+            case Read(value, Reader(int(place), operand)):
+                op = graph.ops[place]
+                first.setdefault(value, op.rule.read_sharding(operand, options[op.id], mesh))
+            case _:
+                pass
+    return first
 
 
 def materialize_completed(

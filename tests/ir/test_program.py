@@ -14,7 +14,7 @@ from planner.choose.hardware import load_profile
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.ir.accounting import count_live_bytes, count_received_bytes
 from planner.ir.collectives import Collective, Kind
-from planner.ir.execution_order import Execute, Read, Share, find_readers, order_steps
+from planner.ir.execution_order import Execute, Read, Share, Shrink, Step, find_readers, order_steps
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import OpCall, Program, Reshard
@@ -108,8 +108,20 @@ def test_a_shared_value_is_settled_once_before_its_first_reader() -> None:
     assert {value: len(who) for value, who in find_readers(graph).items()} == {"i0": 2, "n0": 2, "n1": 1}
 
 
-def _told(step: Share | Read | Execute) -> str:
+def test_a_value_may_shrink_right_after_its_op_where_another_op_runs_before_its_first_reader() -> None:
+    s = Sketch()
+    x = s.input(4, 4)
+    early = s.op("tanh", [x], (4, 4))
+    graph = s.graph(s.op("add", [s.op("negate", [x], (4, 4)), early], (4, 4)))
+    told = [_told(step) for step in order_steps(graph)]
+    assert told[told.index("run 0") : told.index("run 1")] == ["run 0", "shrink n0", "read i0"]
+    assert [text for text in told if text.startswith("shrink")] == ["shrink n0"]
+
+
+def _told(step: Step) -> str:
     match step:
+        case Shrink(value):
+            return f"shrink {value}"
         case Share(value):
             return f"share {value}"
         case Read(value, _):
