@@ -131,7 +131,8 @@ class EdgeMatrices:
                 for r, line in zip(tall, distinct, strict=True)
             ]
             whole = np.block(parts) if len(parts) > 1 or len(parts[0]) > 1 else parts[0][0]
-            scaled = whole if trips == 1 else np.where(whole < IMPOSSIBLE // trips, whole * trips, IMPOSSIBLE)
+            most = IMPOSSIBLE // max(trips, 1)
+            scaled = whole if trips == 1 else np.where(whole < most, whole * trips, IMPOSSIBLE)
             self.arrays[key] = np.ascontiguousarray(scaled)
         return self.arrays[key]
 

@@ -156,7 +156,7 @@ class ProblemBuilder:
             ports=ports,
             cost=tuple(costs),
             uses=used + self._result_usage(value, moment),
-            trips=self.liveness.count_trips(moment),
+            trips=self._count_trips(maker, maker, moment),
         )
 
     def _is_optional(self, node: int) -> bool:
@@ -199,8 +199,13 @@ class ProblemBuilder:
             ports=ports,
             cost=costs,
             uses=used + ([] if shared else self._result_usage(value, moment)),
-            trips=self.liveness.count_trips(moment),
+            trips=self._count_trips(self.maker[value][0], user, moment),
         )
+
+    def _count_trips(self, maker: int, reader: int, moment: int) -> int:
+        """Return how often a step takes the time to move a value between two variables."""
+        ops = {each.name for each in (self.listed[maker], self.listed[reader]) if each.role is Role.OP}
+        return 0 if ops & self.graph.free else self.liveness.count_trips(moment)
 
     def _read_terms(
         self, value: str, life: SharedLifetime | None, reader: Reader, *, shared: bool

@@ -140,8 +140,9 @@ class Graph:
     """A valid computation graph.
 
     Ops are kept in a topological order: that of the document, if it is one. Those before the update run once for each
-    of the `microbatches`; `in_flight` are others at the same time. Raises InvalidGraph for a repeated id, a reference
-    to an unknown value, or a cycle.
+    of the `microbatches`; `in_flight` are others at the same time. Ops of `free` and what moves their values take no
+    time: a lower bound of a part of a graph leaves out what other parts count. Raises InvalidGraph for a repeated id, a
+    reference to an unknown value, or a cycle.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Graph:
     producer: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     microbatches: int = 1
     in_flight: InFlight = ALONE
+    free: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.ops and not self.inputs:
@@ -172,7 +174,9 @@ class Graph:
         return {number: followed[value] for number, value in enumerate(self.outputs) if value in followed}
 
     def count_runs(self, op: Op) -> int:
-        """Return how often an op runs in a step."""
+        """Return how often a step takes the time of an op."""
+        if op.id in self.free:
+            return 0
         return 1 if op.phase == "update" else self.microbatches
 
     @cached_property

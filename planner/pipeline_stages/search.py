@@ -146,7 +146,7 @@ class StageSearch:
 
     def _least(self) -> Partition | None:
         """Return the partition whose largest bound is least."""
-        state = sum(map(len, self.costs.certified.values())), self.step_ps
+        state = self.costs.count_known(), self.step_ps
         if self.known != state:
             tables = self.bounds.list_tables(self.step_ps)
             self.known, self.least = state, find_partition(tables, self.bounds.list_own_work())

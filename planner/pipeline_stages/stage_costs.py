@@ -3,8 +3,10 @@
 Each is a certified solve of the stage's graph (`planner.pipeline_stages.stage_graph`). Intervals of equal content are
 solved once, and a bound of one is a bound of all that are equal (`planner.pipeline_stages.interval_classes`). Of an
 interval that is not solved, a bound is the sum of the bounds of the parts that it consists of: its plan, restricted to
-a part, is a plan of the part that costs and holds no more. The best sum is taken, of single units and of all intervals
-that were solved.
+a part, is a plan of the part that holds no more, and all parts together cost no more. For this, parts take no time for
+ops that belong to no unit and that several parts may need. What several parts read is shared by its readers in one
+layout, in which it may enter each part. The best sum is taken, of single units and of all intervals that were solved
+so. The bound of a plan is that of its interval alone, in which all ops take time.
 
     step      S, passes of all micro-batches and one update, with the micro-batches in flight at a position
     short     the same of `few` micro-batches
@@ -16,6 +18,7 @@ that were solved.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -53,6 +56,7 @@ class StageCosts:
 
     shares       how many chunks of a rank share the memory limit
     certified    bounds by part, micro-batches in flight for those with the memory of a step, and interval
+    planned      bounds of plans by micro-batches in flight and interval
     is_hopeless  whether a unit is known that fits no stage
     """
 
@@ -66,6 +70,7 @@ class StageCosts:
     plans: dict[object, Plan] = field(default_factory=dict)
     bounds: dict[object, float] = field(default_factory=dict)
     certified: dict[tuple[Part, Held], dict[Span, float]] = field(default_factory=dict)
+    planned: dict[Held, dict[Span, float]] = field(default_factory=dict)
     solved_ops: int = 0
     is_hopeless: bool = False
 
@@ -99,7 +104,7 @@ class StageCosts:
         proven = self.plans[key].certificate
         bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
         if self.shares == 1:
-            self._note("step", first, last, held=held, bound=bound)
+            self.planned.setdefault(held, {}).update(dict.fromkeys(self.classes.list_equal(first, last), bound))
         return rename_plan(self.plans[key], step)
 
     def _plan_step(self, step: Graph) -> Plan:
@@ -129,12 +134,10 @@ class StageCosts:
         """
         if (first, last) in self.certified.get((part, held), {}):
             return False
-        self._note(part, first, last, held=held, bound=self._bound(part, self.stage(first, last), held))
-        return True
-
-    def _note(self, part: Part, first: int, last: int, *, held: Held, bound: float) -> None:
+        bound = self._bound(part, self.stage(first, last), held)
         known = self.certified.setdefault((part, held), {})
         known.update(dict.fromkeys(self.classes.list_equal(first, last), bound))
+        return True
 
     def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE) -> float:
         match part:
@@ -150,11 +153,18 @@ class StageCosts:
                 graph = stage.make_passes(lambda op, late: op.phase == "forward")
             case _:
                 graph = stage.make_passes(lambda op, late: True)
+        graph = replace(graph, free=self._list_free(graph))
         key = describe_content(graph)
         if key not in self.bounds:
             known = self._list_known(graph) if part in ("step", "short", "long") else []
             self.bounds[key] = self._solve_bound(graph, known)
         return self.bounds[key]
+
+    def _list_free(self, graph: Graph) -> frozenset[str]:
+        """Return the ops that belong to no unit, and those that add up their values."""
+        added = {value for op in graph.ops if op.id in self.units.unit_of for value in op.values}
+        own = {op.id for op in graph.ops if op.id in self.units.unit_of or (op.accumulates and op.inputs[0] in added)}
+        return frozenset(op.id for op in graph.ops) - own
 
     def _solve_bound(self, graph: Graph, known: list[Choice]) -> float:
         self.solved_ops += len(graph.ops)
@@ -172,19 +182,18 @@ class StageCosts:
             return 0.0
         return np.inf if solution.status == "infeasible" else float(solution.bound)
 
+    def count_known(self) -> int:
+        """Return how many bounds are known, which only grows."""
+        return sum(map(len, (*self.certified.values(), *self.planned.values())))
+
     def matrix(self, part: Part, held: Held = ALONE) -> Matrix:
         """Return lower bounds of all intervals `[first, last]`: the largest sums of those of their parts."""
-        tables = [
-            table
-            for (name, least), table in self.certified.items()
-            if name == part and least[0] <= held[0] and least[1] <= held[1]
-        ]
-        state = sum(map(len, tables))
+        certified = {least: table for (name, least), table in self.certified.items() if name == part}
+        solved, alone = _list_known(certified, held), _list_known(self.planned if part == "step" else {}, held)
+        state = len(solved) + len(alone)
         if (part, held) not in self.matrices or self.matrices[part, held][0] != state:
-            bounds = self._sum_units(part)
-            for (first, last), bound in (item for table in tables for item in table.items()):
-                bounds[first, last] = max(bounds[first, last], bound)
-            self.matrices[part, held] = state, _sum_parts(bounds)
+            bounds = _raise(_sum_parts(_raise(self._sum_units(part), solved)), alone)
+            self.matrices[part, held] = state, bounds
         return self.matrices[part, held][1]
 
     def _sum_units(self, part: Part) -> Matrix:
@@ -194,6 +203,18 @@ class StageCosts:
             self.sums[part] = np.cumsum([0.0, *np.where(np.isinf(each), 0.0, each)])
         bounds: Matrix = self.sums[part][None, :] - self.sums[part][:, None]
         return bounds
+
+
+def _list_known(tables: Mapping[Held, Mapping[Span, float]], held: Held) -> list[tuple[Span, float]]:
+    """Return the bounds with at most so many micro-batches in flight."""
+    fewer = (table for least, table in tables.items() if least[0] <= held[0] and least[1] <= held[1])
+    return [item for table in fewer for item in table.items()]
+
+
+def _raise(bounds: Matrix, known: Iterable[tuple[Span, float]]) -> Matrix:
+    for span, bound in known:
+        bounds[span] = max(bounds[span], bound)
+    return bounds
 
 
 def _sum_parts(bounds: Matrix) -> Matrix:
