@@ -46,10 +46,8 @@ class ProblemBuilder:
         self.left = LeftUsages(self.liveness, self.tables)
 
     def nodes(self) -> list[Node]:
-        return [
-            self._make_node(f"{v.role} {v.name}", v.costs, self.left.add_to(self._node_usage(v), v))
-            for v in self.listed
-        ]
+        spans = [self.left.add_to(self._node_usage(v), v) for v in self.listed]
+        return [self._make_node(f"{v.role} {v.name}", v.costs, s) for v, s in zip(self.listed, spans, strict=True)]
 
     def edges(self) -> list[Edge]:
         edges = []

@@ -140,9 +140,8 @@ class Graph:
     """A valid computation graph.
 
     Ops are kept in a topological order: that of the document, if it is one. Those before the update run once for each
-    of the `microbatches`; `in_flight` are others at the same time. Ops of `free` and what moves their values take no
-    time: a lower bound of a part of a graph leaves out what other parts count. Raises InvalidGraph for a repeated id, a
-    reference to an unknown value, or a cycle.
+    of the `microbatches`; `in_flight` are others at the same time. What `free` ops do and read takes no time: bounds of
+    parts leave it out. Raises InvalidGraph for a repeated id, a reference to an unknown value, or a cycle.
     """
 
     name: str
@@ -175,9 +174,7 @@ class Graph:
 
     def count_runs(self, op: Op) -> int:
         """Return how often a step takes the time of an op."""
-        if op.id in self.free:
-            return 0
-        return 1 if op.phase == "update" else self.microbatches
+        return 0 if op.id in self.free else 1 if op.phase == "update" else self.microbatches
 
     @cached_property
     def data(self) -> frozenset[str]:
@@ -189,9 +186,8 @@ class Graph:
     def types(self) -> dict[str, TensorType]:
         """The type of every value."""
         types: dict[str, TensorType] = {}
-        definitions = [(i.id, i.type) for i in self.inputs]
-        definitions += [(value, kind) for op in self.ops for value, kind in zip(op.values, op.results, strict=True)]
-        for value, kind in definitions:
+        made = ((value, kind) for op in self.ops for value, kind in zip(op.values, op.results, strict=True))
+        for value, kind in (*((entry.id, entry.type) for entry in self.inputs), *made):
             if value in types:
                 raise InvalidGraph("id used twice", where=f"id {value!r}", wanted="unique ids")
             types[value] = kind
