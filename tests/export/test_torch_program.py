@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,8 @@ import pytest
 from planner.errors import InvalidSharding
 from planner.ir.accounting import count_received_bytes
 from planner.ir.collectives import Kind
-from planner.ir.program import Program
-from planner.ir.sharding import Reduction
+from planner.ir.program import OpCall, Program
+from planner.ir.sharding import Reduction, shard_shapes
 from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.accumulate import accumulate_gradients
 from planner.rewrite.materialize import materialize_completed
@@ -57,6 +57,18 @@ def agree(programs: Sequence[Program], folder: Path) -> None:
             np.testing.assert_allclose(result, whole[name], rtol=0, atol=1e-5 * most, err_msg=str(program))
 
 
+def scatters(mesh: str) -> Iterator[Program]:
+    for case in CASES:
+        if case.op == "scatter":
+            yield from (random_program(question_of(alone(case), mesh), seed) for seed in range(4))
+
+
+def writes_to_empty_block(program: Program) -> bool:
+    """Return whether a device writes to a block without elements."""
+    written = [program.values[done.operands[0]] for done in program.instructions if isinstance(done, OpCall)]
+    return any(0 in shape for each in written for shape in shard_shapes(each.sharding, each.type.shape, program.mesh))
+
+
 def test_processes_compute_the_graph_and_receive_what_was_predicted(tmp_path: Path) -> None:
     """A whole training step, ops of every kind on uneven blocks, and halos, offsets and partial values."""
     first = {case.op: case for case in CASES if case.op in ROWS}
@@ -68,6 +80,7 @@ def test_processes_compute_the_graph_and_receive_what_was_predicted(tmp_path: Pa
             completed = propagate(graph, mesh)
             programs.append(materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh)))
     programs.append(training_step("gpt2", "f32", STEP_MESH))
+    programs.append(next(each for each in scatters("3x2") if writes_to_empty_block(each)))
     # No backend of torch has unsigned integers of 32 bits.
     unsigned = next(
         case for case in CASES if case.op == "add" and {kind.dtype for kind in alone(case).types.values()} == {"u32"}

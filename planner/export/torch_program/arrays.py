@@ -110,6 +110,8 @@ class TensorArray:
 
     def write_at(self, key: Any, value: Any, reduction: str | None) -> None:
         """Set elements, or combine them with a value; places may be the same."""
+        if not self.tensor.numel():
+            return  # torch refuses every index of an empty dim, even where nothing is written
         keys = [_tensor(each) for each in _key_parts(key)]
         length, written = self.shape[0], self.tensor
         if isinstance(value, MaskedTensor):
