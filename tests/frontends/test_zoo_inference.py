@@ -22,6 +22,7 @@ from planner.usecases.capacity_workloads import read_workload
 from tests.testing.command_line import shardplan
 
 MESH = Mesh.parse("2x2")
+PEAK_BYTES_RATE = 3.35e12  # of an H100 SXM, by its datasheet
 BATCH, TOKENS, VOCABULARY = 4, 7, 24
 SIZES = {"layers": 2, "width": 16, "heads": 4, "feed_forward": 24, "vocabulary": VOCABULARY}
 FEW = {"experts": 4, "active": 2}
@@ -108,8 +109,8 @@ def test_a_decode_step_holds_the_cache_once_and_reads_it() -> None:
     assert long is not None
     cache = 2 * 2 * 16 * 4096 * model.kv_heads * model.head * 2
     assert long.peak_bytes - short.peak_bytes == pytest.approx(cache, rel=0.01)
-    read_s = cache / load_profile("h100-sxm").bytes_rate
-    assert (long.step_ps - short.step_ps) * 1e-12 == pytest.approx(read_s, rel=0.05)
+    longer_s = (long.step_ps - short.step_ps) * 1e-12
+    assert cache / PEAK_BYTES_RATE < longer_s < cache / load_profile("h100-sxm").bytes_rate
 
 
 @pytest.mark.parametrize(("name", "options", "words"), WRONG)
