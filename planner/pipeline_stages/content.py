@@ -54,7 +54,8 @@ def rename_choice(plan: Plan, step: Graph) -> Choice:
     return Choice(
         {names[name]: sharding for name, sharding in chosen.inputs.items()},
         {names[op]: option for op, option in chosen.options.items()},
-        {names[name]: sharding for name, sharding in chosen.shared.items()},
+        # The program has no clones of ops that are not computed again, nor does a choice need layouts of these.
+        {names[name]: sharding for name, sharding in chosen.shared.items() if name in names},
         chosen.outputs,
     )
 
