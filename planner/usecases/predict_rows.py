@@ -49,8 +49,8 @@ def read_row(row: object, like: str | None) -> KernelRow:
     """Read a row; `like` names the profile of devices that have none. Raises InvalidRequest."""
     if not isinstance(row, Mapping):
         raise InvalidRequest("a row", got=type(row).__name__, wanted="a JSON object")
-    device = find_device(row.get("gpu", row.get("device")), like)
     op, variant, numbers = read_shape(row)
+    device = find_device(row.get("gpu", row.get("device")), like)
     if op not in SENT_BY and FORMATS[variant][0] not in load_profile(device).peak_flops:
         peaks = ", ".join(load_profile(device).peak_flops)
         raise InvalidRequest("element type that the device lacks", where=device, got=variant, wanted=f"one of {peaks}")
