@@ -44,8 +44,6 @@ MAX_SHAPES = 5_000
 """Local shapes of an op that its bound looks at one by one; of more, every shape of the fit counts."""
 VARIANTS = {kind: word for word, (kind, _) in reversed(FORMATS.items())}
 """The word of a fitted class for the element type of an op."""
-
-
 PRICED_CLASSES = {
     "gemm": PRODUCT,
     "linear": PRODUCT,
@@ -164,7 +162,6 @@ def kernel_s(hardware: Hardware, op: str, dtype: str, *, columns: Columns) -> Co
         return load_fits(hardware.op_times or "")[key].seconds(kernel, find_rates(hardware, key), columns)
     word, itemsize = FORMATS[dtype]
     work = zip(*kernel.count_work(columns, itemsize), strict=True)
-    kind = PRICED_CLASSES[op]
     kind = PRICED_CLASSES[op]
     return np.array([hardware.op_s("", word, float(flops), moved=float(moved), kind=kind) for flops, moved in work])
 
