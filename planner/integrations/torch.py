@@ -18,6 +18,7 @@ from planner.choose.cost import CostModel
 from planner.documents.graphs import load_mesh
 from planner.documents.hardware import load_planned_hardware
 from planner.documents.plans import read_plan
+from planner.documents.schemas import PlanDocument
 from planner.errors import InvalidMesh, InvalidRequest
 from planner.export import dtensor
 from planner.export.torch_program.module_inputs import name_arguments, order_arguments
@@ -121,20 +122,19 @@ def parallelize(
     """
     name, training = type(module).__name__, parse_training(train, None, "none" if train else "auto")
 
-    def make_program(ours: Mesh | None, document: Mapping[str, Any]) -> Program:
-        if plan is None:
-            assert ours is not None, "it is checked below"
+    def make_program(known: PlanDocument | None, ours: Mesh, document: Mapping[str, Any]) -> Program:
+        if known is None:
             chosen = plan_document(document, name, ours, device=device, request=request)
             assert chosen.plan.analysis is not None, "a plan with a choice has an analysis"
             return order_by_schedule(chosen.plan.analysis, chosen.plan.limit_bytes)
-        planned = read_plan(Path(plan))
-        program = load_planned_program(planned, document, name)
-        analysis = Analysis(program, CostModel(program.mesh, load_planned_hardware(planned)))
-        return order_by_schedule(analysis, planned.request.memory_limit_bytes)
+        program = load_planned_program(known, document, name)
+        analysis = Analysis(program, CostModel(program.mesh, load_planned_hardware(known)))
+        return order_by_schedule(analysis, known.request.memory_limit_bytes)
 
     def plan_step() -> TracedStep:
+        known = None if plan is None else read_plan(Path(plan))
         ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
-        planned = ours if plan is None else load_mesh(read_plan(Path(plan)).mesh)
+        planned = ours if known is None else load_mesh(known.mesh)
         if planned is None:
             raise InvalidRequest("parallelize", got="neither mesh nor plan", wanted="one of them")
         if ours is not None and (ours.names, ours.shape) != (planned.names, planned.shape):
@@ -143,7 +143,7 @@ def parallelize(
         args, kwargs = order_arguments(module, example_inputs, keywords or {})
         traced = trace_module(module, args, kwargs, name=name)
         inputs = name_arguments(module, args, kwargs, leaves=traced.graph_signature.user_inputs)
-        return TracedStep(make_program(ours, build_graph_document(traced, name, training)), inputs)
+        return TracedStep(make_program(known, planned, build_graph_document(traced, name, training)), inputs)
 
     return distribute_step(module, plan_step, device_type=device_type)
 

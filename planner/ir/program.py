@@ -116,6 +116,11 @@ class Program:
         return max(places, default=0)
 
     @cached_property
+    def stacked(self) -> frozenset[str]:
+        """The arguments with a part for each of several micro-batches, in a first dim of their own where exported."""
+        return self.graph.data if self.graph.microbatches > 1 else frozenset()
+
+    @cached_property
     def carried(self) -> tuple[str, ...]:
         """What lives on after a micro-batch: accumulators, and data and results that are read after the last one."""
         once = self.instructions[self.loop_end :]

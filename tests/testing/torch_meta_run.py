@@ -26,6 +26,7 @@ import planner.torch
 from planner import Request
 from planner.errors import InvalidRequest
 from planner.ir.mesh import Mesh
+from tests.testing.torch_steps import take_steps
 
 SEED, STEPS = 3, 2
 
@@ -69,17 +70,6 @@ def _parallelize(mesh: str, layout: Any) -> planner.torch.PlannedModule:
     return planner.torch.parallelize(module, batch, mesh, train="adamw", request=request)
 
 
-def _train(module: Any, optimizer: Any, batch: Any) -> list[float]:
-    losses = []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = module(*batch)
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    return losses
-
-
 def _make_optimizer(module: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
 
@@ -106,9 +96,9 @@ def run(folder: Path, mesh: str) -> MetaRun:
     is_same = _is_same(first, whole.state_dict())
     held = sum(each.to_local().numel() for each in first.parameters())
     optimizer = _make_optimizer(whole)
-    unsharded = _train(whole, optimizer, batch) + _train(whole, optimizer, batch)
+    unsharded = take_steps(whole, optimizer, batch, 2 * STEPS)
     optimizer = _make_optimizer(first)
-    losses = _train(first, optimizer, batch)
+    losses = take_steps(first, optimizer, batch, STEPS)
     model_state, state = get_state_dict(first, optimizer)
     dcp.save({"model": model_state, "optimizer": state}, checkpoint_id=folder / "checkpoint")
     second = _parallelize("dp=2,tp=2", "fsdp+tp")
@@ -117,7 +107,7 @@ def run(folder: Path, mesh: str) -> MetaRun:
     model_state, state = get_state_dict(second, optimizer)
     dcp.load({"model": model_state, "optimizer": state}, checkpoint_id=folder / "checkpoint")
     set_state_dict(second, optimizer, model_state_dict=model_state, optim_state_dict=state)
-    losses += _train(second, optimizer, batch)
+    losses += take_steps(second, optimizer, batch, STEPS)
     given = _seeded().state_dict() if dist.get_rank() == 0 else {}  # torch writes to it
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(second, given, options=options)

@@ -91,16 +91,16 @@ def train(asked: Training, folder: Path) -> Trained:
     began = time.process_time()
     whole, inputs = seeded(asked.model, 1)
     make = OPTIMIZERS[asked.optimizer]
-    unsharded = _step(whole, make(whole.parameters()), inputs, STEPS)
+    unsharded = take_steps(whole, make(whole.parameters()), inputs, STEPS)
     module, _ = seeded(asked.model, 1 + dist.get_rank())  # the first rank's values count
     planned = planner.torch.parallelize(module, inputs, asked.mesh, train="adamw", request=asked.request)
     optimizer = make(planned.parameters())
     # aot_eager traces forward and backward as inductor does, without a compiler of C++.
     called = torch.compile(planned, fullgraph=True, backend="aot_eager") if asked.is_compiled else planned
-    losses = _step(called, optimizer, inputs, SAVED)
+    losses = take_steps(called, optimizer, inputs, SAVED)
     model_state, state = get_state_dict(planned, optimizer)
     dcp.save({"model": model_state, "optimizer": state}, checkpoint_id=folder)
-    losses += _step(called, optimizer, inputs, STEPS - SAVED)
+    losses += take_steps(called, optimizer, inputs, STEPS - SAVED)
     trained, wanted = planned.state_dict(), whole.state_dict()
     assert trained.keys() == wanted.keys()
     worst = max(float((trained[name].full_tensor() - wanted[name]).abs().max()) for name in wanted)
@@ -128,10 +128,11 @@ def _resume(planned: Any, called: Any, make: Any, *, inputs: Any, folder: Path) 
     model_state, state = get_state_dict(planned, optimizer)
     dcp.load({"model": model_state, "optimizer": state}, checkpoint_id=folder)
     set_state_dict(planned, optimizer, model_state_dict=model_state, optim_state_dict=state)
-    return _step(called, optimizer, inputs, STEPS - SAVED)
+    return take_steps(called, optimizer, inputs, STEPS - SAVED)
 
 
-def _step(module: Any, optimizer: Any, inputs: Any, count: int) -> list[float]:
+def take_steps(module: Any, optimizer: Any, inputs: Any, count: int) -> list[float]:
+    """Return the losses of some steps of training."""
     losses = []
     for _ in range(count):
         optimizer.zero_grad()

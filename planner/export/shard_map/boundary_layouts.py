@@ -110,7 +110,7 @@ class BoundaryLayout:
         if self.terms > 1:
             whole, split = [self.terms, *whole], (held.sharding.partial, *split)
         spec, _ = partition_spec(Sharding(split), tuple(whole), mesh)
-        self.is_stacked = program.graph.microbatches > 1 and value in program.graph.data
+        self.is_stacked = value in program.stacked
         spec = (None, *spec) if self.is_stacked else spec
         self.spec = f"P({', '.join(map(repr, spec))})"
 

@@ -66,8 +66,7 @@ def write_argument(program: Program, value: str) -> str:
     """
     sharding, terms, bounds = _holdings(program, value)
     neutral = sharding.reduction.neutral if sharding.partial else None
-    is_stacked = program.graph.microbatches > 1 and value in program.graph.data
-    first = [[0, program.graph.microbatches]] if is_stacked else []
+    first = [[0, program.graph.microbatches]] if value in program.stacked else []
     ranks = [f"({term}, {neutral}, {_write_ends(first + ends)})" for term, ends in zip(terms, bounds, strict=True)]
     return f"    {value!r}: {_write_table(ranks)},\n"
 

@@ -175,5 +175,5 @@ def _write_data(program: Program) -> str:
     """Return the lines that name the arguments with a part per micro-batch, or nothing where there is one."""
     if (count := program.graph.microbatches) == 1:
         return ""
-    data = tuple(name for name, _ in program.arguments if name in program.graph.data)
+    data = tuple(name for name, _ in program.arguments if name in program.stacked)
     return f"DATA = {data!r}\nMICROBATCHES = {count}\n"
