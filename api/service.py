@@ -10,9 +10,10 @@ from api.jobs.background_loop import BackgroundLoop
 from api.jobs.database import Database
 from api.jobs.plan_repository import PlanRepository
 from api.jobs.queue import JobQueue
+from api.jobs.queue_listener import QueueListener
 from api.jobs.retention import purge
 from api.jobs.sweep_worker import SweepWorker
-from api.jobs.worker import Worker
+from api.jobs.worker import Worker, WorkerParts
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
 from api.settings import DAY_S, WORKER_TTL_S, Settings
@@ -44,21 +45,24 @@ class Service:
         self.settings, self.limits = settings, settings.limits
         self.store = Database(settings.database)
         self.jobs, self.plans, self.keys = (
-            JobQueue(self.store, settings.lease_s),
+            JobQueue(self.store, settings.lease_s, self._announce),
             PlanRepository(self.store),
             ApiKeys(self.store),
         )
         self.metrics, self.processes = Metrics(self.plans.counts), children
         self.webhooks = WebhookStore(self.store)
         self.dispatcher = WebhookDispatcher(self.webhooks, sender or WebhookSender()) if settings.webhooks else None
-        worker_parts = self.jobs, self.processes, self.limits, self.metrics
-        self.workers = tuple(Worker(*worker_parts) for _ in range(settings.workers))
-        self.sweep_workers = tuple(SweepWorker(*worker_parts) for _ in range(MAX_SWEEPS if self.workers else 0))
+        self.listener = QueueListener(self.store, self._wake)
+        parts = WorkerParts(self.jobs, self.processes, self.limits, self.metrics, self.listener)
+        self.workers = tuple(Worker(parts) for _ in range(settings.workers))
+        self.sweep_workers = tuple(SweepWorker(parts) for _ in range(MAX_SWEEPS if self.workers else 0))
         self.streams = OpenStreams(settings.limits.streams)
         self._task_slots = TaskSlots(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
         keep = settings.keep_days
-        self._purging = None if keep is None else BackgroundLoop("purge", lambda: self._purge(keep * DAY_S))
+        purging = () if keep is None else (BackgroundLoop("purge", lambda: self._purge(keep * DAY_S)),)
+        listening = (self.listener.loop,) if self.workers and not self.store.is_sqlite else ()
+        self._loops = *purging, *listening
 
     def start(self) -> None:
         self.processes.prepare()
@@ -66,15 +70,19 @@ class Service:
             worker.start()
         if self.dispatcher is not None:
             self.dispatcher.start()
-        if self._purging is not None:
-            self._purging.start()
+        for loop in self._loops:
+            loop.start()
 
     def _purge(self, older_than_s: float) -> float:
         purge(self.store, older_than_s)
         return PURGE_EVERY_S
 
-    def wake(self) -> None:
-        """Tell the workers that the queue has a new plan."""
+    def _announce(self) -> None:
+        """Tell the workers of all processes that the queue has a new plan."""
+        self._wake()
+        self.store.notify()
+
+    def _wake(self) -> None:
         for worker in self._all_workers:
             worker.loop.wake()
 
@@ -85,9 +93,9 @@ class Service:
     @property
     def is_alive(self) -> bool:
         """Return whether every thread of this process is there to go on with its work."""
-        purging = () if self._purging is None else (self._purging,)
         delivering = () if self.dispatcher is None else self.dispatcher.loops
-        return all(loop.is_alive for loop in (*(worker.loop for worker in self._all_workers), *purging, *delivering))
+        working = (worker.loop for worker in self._all_workers)
+        return all(loop.is_alive for loop in (*working, *self._loops, *delivering))
 
     @property
     def is_working(self) -> bool:
@@ -106,12 +114,14 @@ class Service:
     def stop(self) -> None:
         """Kill all child processes; plans that were being solved go back to the queue."""
         self.begin_shutdown()
+        for loop in self._loops:
+            loop.stop()
         for worker in self._all_workers:
             worker.stop()
         if self.dispatcher is not None:
             self.dispatcher.stop()
-        if self._purging is not None:
-            self._purging.stop()
+        for loop in self._loops:
+            loop.join()
         self.store.close()
 
     @property

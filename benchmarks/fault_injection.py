@@ -19,8 +19,8 @@ from typing import Any
 from uuid import uuid4
 
 from api.http.requests import pack_json
+from api.jobs.enqueue import PlanJob
 from api.jobs.plan_repository import PlanRecord
-from api.jobs.queue import PlanJob
 from api.service import Service
 from api.settings import GIB, Limits, Settings
 from benchmarks.record import write
@@ -61,7 +61,6 @@ def ended(service: Service, way: str, times: int) -> Iterator[PlanRecord]:
     ids = [f"{list(WAYS).index(way):032x}{number:032x}" for number in range(times)]
     for plan in ids:
         service.jobs.submit("local", PlanJob(plan, way, pack_json({"graph": {"name": way}})), service.limits.max_queued)
-    service.wake()
     for plan in ids:
         while (record := service.plans.find("local", plan)) is None or not record.is_done:
             time.sleep(0.1)

@@ -13,7 +13,7 @@ from pydantic import Field
 from api.http.limits import JSON, RequestBody, check_graph_size, parse_body
 from api.http.problems import HttpProblem, problem_of_task_result
 from api.http.requests import PlanRequest, build_plan_inputs, compress_json, pack_json, unpack_json
-from api.jobs.queue import PlanJob
+from api.jobs.enqueue import PlanJob
 from api.model_formats import conversion_task
 from api.options import PlanOptions
 from api.service import Service

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ ADVISORY_LOCK_ID = 0x5_4A2D
 """The advisory lock's number; it is this service's own in a shared database."""
 IDLE_TRANSACTION_MS = 60_000
 """PostgreSQL ends a transaction that is idle for this long, so that a hung host does not block the others."""
+
+
+CHANNEL = "shardplan_queue"
+_NOTIFY = text(f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')")
 
 
 class Database:
@@ -99,6 +103,40 @@ class Database:
         if self.is_sqlite:
             return time.time()
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+
+    def notify(self) -> None:
+        """Wake who listens to this database, on all hosts.
+
+        A transaction of its own, which waits for no disk: transactions that notify commit one after another, whatever
+        they wrote. Where it is lost, polls find what was written. SQLite has no such thing, and is polled.
+        """
+        if self.is_sqlite:
+            return
+        with suppress(*UNAVAILABLE), self._connect_automatically() as connection:
+            connection.execute(_NOTIFY)
+
+    @contextmanager
+    def listen(self) -> Iterator[Callable[[float], bool]]:
+        """Yield a function that waits for a notification, for some seconds, and returns whether one came.
+
+        It raises OperationalError when its connection, which nobody else uses, is lost. PostgreSQL only.
+        """
+        with self._connect_automatically() as connection:
+            connection.detach()
+            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+            driver: Any = connection.connection.dbapi_connection
+
+            def wait(timeout_s: float) -> bool:
+                try:
+                    return any(driver.notifies(timeout=timeout_s, stop_after=1))
+                except self.engine.dialect.loaded_dbapi.OperationalError as error:
+                    raise OperationalError("LISTEN", None, error) from None
+
+            yield wait
+
+    def _connect_automatically(self) -> Connection:
+        """Return a connection each of whose statements is a transaction."""
+        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def is_reachable(self) -> bool:
         """Return whether the database can be read now."""

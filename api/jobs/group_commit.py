@@ -35,10 +35,10 @@ class _PendingWrite:
 
 
 class GroupCommit:
-    """Commits the writes of many threads to a database in shared transactions."""
+    """Commits the writes of many threads to a database in shared transactions; `after` is called after each."""
 
-    def __init__(self, store: Database) -> None:
-        self.store = store
+    def __init__(self, store: Database, after: Callable[[], None] = lambda: None) -> None:
+        self.store, self._after = store, after
         self._lock = threading.Lock()
         self._waiting: list[_PendingWrite] = []
         self._is_led = False
@@ -65,6 +65,7 @@ class GroupCommit:
         for write in writes:
             write.is_done = True
             write.ready.set()
+        self._after()
         # Under the lock: a writer that arrives now either is in the list, or sees that nobody leads.
         with self._lock:
             self._is_led = bool(self._waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,6 +52,12 @@ class PlanRepository:
         with self.store.connect() as connection:
             row = connection.execute(_FIND_PLAN, {"tenant": tenant, "plan": plan, "kind": kind}).first()
         return None if row is None else _to_record(row)
+
+    def find_all(self, tenant: str, ids: Sequence[str]) -> dict[str, PlanRecord]:
+        """Return those of a tenant's plans that exist, by id."""
+        query = _select_records().where(plans.c.tenant == tenant, plans.c.kind == "plan", plans.c.id.in_(ids))
+        with self.store.connect() as connection:
+            return {row.id: _to_record(row) for row in connection.execute(query)}
 
     def page(self, tenant: str, after: int | None, limit: int) -> list[PlanRecord]:
         """Return a tenant's plans, newest first; `after`: only those with a smaller number."""

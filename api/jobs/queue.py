@@ -8,7 +8,9 @@ too, and is decided by the same insert. All hosts use the database's clock.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -25,11 +27,12 @@ from sqlalchemy import (
 )
 
 from api.jobs.database import Database
-from api.jobs.group_commit import GroupCommit, WriteRejected
+from api.jobs.enqueue import PlanJob, append_event, enqueue
+from api.jobs.group_commit import GroupCommit
 from api.jobs.idempotency import find_first_plan, remember_first_plan
 from api.jobs.next_plan import ANY_WAITS, LOCK_IN_TURN, LOCK_LOST
 from api.jobs.queue_quota import QueueQuota
-from api.jobs.tables import IS_CURRENT_RESULT, JobKind, events, outcomes, plans, workers
+from api.jobs.tables import JobKind, outcomes, plans, workers
 from api.settings import DAY_S
 from api.webhooks.store import queue_deliveries
 
@@ -38,28 +41,6 @@ MAX_CHILD_DEATHS = 3
 MAX_ATTEMPTS = 12
 """Nor is a plan whose workers disappeared this often: they may have been stopped for other reasons, but not so often.
 """
-RETRYABLE = ("timeout", "incomplete", "cancelled", "failed")
-"""Results after which the same request may be queued again."""
-
-
-class SweepEnded(WriteRejected):
-    """A plan is requested for a sweep that has ended, or that nobody leads."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanJob:
-    """A plan to solve: its id, the graph's name, and the compressed request for the child process.
-
-    `traceparent` is the span of the request that it came with (`api.tracing`), `sweep` the number of the sweep that it
-    is requested for.
-    """
-
-    id: str
-    name: str
-    request: bytes
-    traceparent: str | None = None
-    kind: JobKind = "plan"
-    sweep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +72,11 @@ LOST = JobResult("failed", f"its worker disappeared {MAX_ATTEMPTS} times")
 
 
 class JobQueue:
-    """The queue in a database. Times are seconds since 1970."""
+    """The queue in a database; `on_submit` is called after a commit of new plans. Times are seconds since 1970."""
 
-    def __init__(self, store: Database, lease_s: float) -> None:
+    def __init__(self, store: Database, lease_s: float, on_submit: Callable[[], None] = lambda: None) -> None:
         self.store, self.lease_s = store, lease_s
-        self._group_commit, self._quota = GroupCommit(store), QueueQuota()
+        self._group_commit, self._quota = GroupCommit(store, on_submit), QueueQuota()
 
     def submit(self, tenant: str, job: PlanJob, max_queued: int, *, key: str | None = None, body: str = "") -> str:
         """Queue a plan, unless it was queued before; return its id after the commit.
@@ -108,41 +89,25 @@ class JobQueue:
             first_plan = None if key is None else find_first_plan(connection, tenant, key, body=body)
             if first_plan is not None:
                 return first_plan
-            self._enqueue(connection, tenant, job, max_queued=max_queued)
+            reserve = partial(self._quota.reserve, connection, tenant, max_queued)
+            enqueue(connection, self.store, job, tenant=tenant, reserve=reserve)
             if key is not None:
                 remember_first_plan(connection, tenant, key, body=body, plan=job.id)
             return job.id
 
         return self._group_commit.write(write)
 
-    def _enqueue(self, connection: Connection, tenant: str, job: PlanJob, *, max_queued: int) -> None:
-        """Queue the plan where it is new, or where its last generation ended without an answer.
+    def submit_of_sweep(self, tenant: str, jobs: Sequence[PlanJob]) -> None:
+        """Queue the plans of a sweep, unless they were queued before; return after the commit. Raises SweepEnded.
 
-        A sweep takes no answer of a plan of its own for an answer too, so that it ends when it is led again.
+        They do not count to the tenant's limit: a sweep has as many at a time as its question allows.
         """
-        if job.sweep is not None and connection.execute(_LED_SWEEP, {"sweep": job.sweep}).first() is None:
-            raise SweepEnded
-        row = connection.execute(_LAST_GENERATION, {"tenant": tenant, "plan": job.id}).first()
-        if row is not None:
-            is_own = job.sweep is not None and row.sweep == job.sweep
-            if row.status not in RETRYABLE or (is_own and row.status != "cancelled"):
-                if row.sweep is not None and not is_own:  # the plan is wanted for itself too, and outlives its sweep
-                    connection.execute(update(plans).where(plans.c.number == row.number).values(sweep=None))
-                return
-        self._quota.reserve(connection, tenant, max_queued)
-        now = self.store.now(connection)
-        counted = {"attempts": 0, "child_deaths": 0}
-        initial = {"state": "queued", "created_at": now, "progress": None, "started_at": None, **counted}
-        initial |= {"traceparent": job.traceparent, "kind": job.kind, "sweep": job.sweep}
-        if row is None:
-            values = {"tenant": tenant, "id": job.id, "name": job.name, "request": job.request, "generation": 1}
-            number = connection.execute(_INSERT_PLAN, {**values, **initial}).scalar_one()
-        else:
-            number = row.number
-            connection.execute(
-                update(plans).where(plans.c.number == number).values(generation=row.generation + 1, **initial)
-            )
-        _append_event(connection, number, "queued", data={"status": "queued"})
+
+        def write(connection: Connection) -> None:
+            for job in jobs:
+                enqueue(connection, self.store, job, tenant=tenant, reserve=lambda: None)
+
+        self._group_commit.write(write)
 
     def claim(self, kind: JobKind = "plan") -> Lease | None:
         """Lease the next plan or sweep (`api.jobs.next_plan`); None where none waits."""
@@ -174,7 +139,7 @@ class JobQueue:
             }
             # Counted before the work: a host that dies with its plan cannot count the attempt afterwards.
             connection.execute(_update_plan(lease).values(**leased, attempts=row.attempts + 1))
-            _append_event(connection, lease.number, "running", data={"status": "running"})
+            append_event(connection, lease.number, "running", data={"status": "running"})
         return lease
 
     def _read_clock(self, connection: Connection) -> dict[str, float]:
@@ -200,7 +165,7 @@ class JobQueue:
                 _update_plan(lease).where(*_is_held_by(lease)).values(progress=json.dumps(progress))
             )
             if updated.rowcount == 1:
-                _append_event(connection, lease.number, event, data={"status": "running", **progress})
+                append_event(connection, lease.number, event, data={"status": "running", **progress})
 
     def complete(self, lease: Lease, outcome: JobResult) -> bool:
         """Store a plan's result. Return False where it has one already; that one stays."""
@@ -270,31 +235,14 @@ def _complete(connection: Connection, now: float, number: int, *, generation: in
     connection.execute(update(plans).where(plans.c.number == number, plans.c.generation == generation).values(ended))
     error = {} if outcome.error is None else {"error": outcome.error}
     data = {"status": outcome.status, **(outcome.progress or {}), **error}
-    _append_event(connection, number, "done", data=data)
+    append_event(connection, number, "done", data=data)
     queue_deliveries(connection, now, number, result=data)
     for plan in connection.execute(_UNFINISHED_OF_SWEEP, {"sweep": number}).all():
         _complete(connection, now, plan.number, generation=plan.generation, outcome=JobResult("cancelled"))
     return True
 
 
-def _append_event(connection: Connection, number: int, kind: str, *, data: dict[str, Any]) -> None:
-    connection.execute(_INSERT_EVENT, {"number": number, "kind": kind, "data": json.dumps(data)})
-
-
-_LAST_GENERATION = (
-    select(plans.c.number, plans.c.generation, plans.c.sweep, outcomes.c.status)
-    .select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
-    .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
-    .with_for_update(of=plans)
-)
 _LOCK_PLAN = select(plans.c.number).where(plans.c.number == bindparam("number")).with_for_update()
-_LED_SWEEP = (
-    select(plans.c.number)
-    .where(plans.c.number == bindparam("sweep"), plans.c.state == "running")
-    .with_for_update(read=True)
-)
 _UNFINISHED_OF_SWEEP = select(plans.c.number, plans.c.generation).where(
     plans.c.sweep == bindparam("sweep"), plans.c.state.in_(("queued", "running"))
 )
-_INSERT_PLAN = insert(plans).returning(plans.c.number)
-_INSERT_EVENT = insert(events)

@@ -13,8 +13,11 @@ COUNT_TTL_S = 1.0
 """How long the count of a tenant's queue is reused."""
 
 _COUNT_QUEUED = (
-    select(func.count()).select_from(plans).where(plans.c.tenant == bindparam("tenant"), plans.c.state == "queued")
+    select(func.count())
+    .select_from(plans)
+    .where(plans.c.tenant == bindparam("tenant"), plans.c.state == "queued", plans.c.sweep.is_(None))
 )
+"""Without the plans that a sweep alone asked for."""
 
 
 class QueueFull(WriteRejected):

@@ -13,17 +13,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from api.jobs.database import UNAVAILABLE
+from api.jobs.enqueue import PlanJob, SweepEnded
 from api.jobs.ipc import IpcMessage
 from api.jobs.plan_repository import PlanRepository
-from api.jobs.queue import JobQueue, Lease, PlanJob, SweepEnded
+from api.jobs.queue import JobQueue, Lease
 from api.jobs.tables import JobKind
-from api.jobs.worker import POLL_S, LeaseKeeper, Worker, log
-from api.jobs.worker_process import WorkerProcesses
-from api.metrics import Metrics
-from api.settings import Limits
+from api.jobs.worker import POLL_S, LeaseKeeper, Worker, WorkerParts, log
 
-NO_LIMIT = 1 << 31
-"""Plans of a sweep are as many at a time as it may have, however many its tenant has queued."""
+BATCH = 100
+"""How many plans one transaction queues, and one query reads: others write and read in between."""
 
 
 class SweepWorker(Worker):
@@ -31,8 +29,9 @@ class SweepWorker(Worker):
 
     kind: JobKind = "sweep"
 
-    def __init__(self, jobs: JobQueue, children: WorkerProcesses, limits: Limits, metrics: Metrics) -> None:
-        super().__init__(jobs, children, limits, metrics)
+    def __init__(self, parts: WorkerParts) -> None:
+        super().__init__(parts)
+        limits = parts.limits
         self.resource_limits = replace(self.resource_limits, wall_s=limits.sweep_wall_s, cpu_s=int(limits.sweep_wall_s))
 
     def heartbeat(self) -> None:
@@ -78,17 +77,24 @@ class SweepKeeper(LeaseKeeper):
             return ()
 
     def _request_plans(self) -> list[IpcMessage]:
-        for plan, job in list(self._asked.items()):
-            self.jobs.submit(self.lease.tenant, job, NO_LIMIT)
-            self._requested[plan] = self._asked.pop(plan)
+        for batch in _batches(self._asked):
+            self.jobs.submit_of_sweep(self.lease.tenant, [self._asked[plan] for plan in batch])
+            self._requested |= {plan: self._asked.pop(plan) for plan in batch}
         ended = []
-        for plan in list(self._requested):
-            record = self.plans.find(self.lease.tenant, plan)
-            if record is None:  # purged meanwhile
-                self._asked[plan] = self._requested.pop(plan)
-            elif record.is_done:
-                document = self.plans.document(record) or b""
-                ended.append(IpcMessage({"kind": "answer", "plan": plan, "status": record.status}, document))
-        for message in ended:
-            del self._requested[message.head["plan"]]
+        for batch in _batches(self._requested):
+            records = self.plans.find_all(self.lease.tenant, batch)
+            for plan in batch:
+                record = records.get(plan)
+                if record is None:  # purged meanwhile
+                    self._asked[plan] = self._requested[plan]
+                elif record.is_done:
+                    document = self.plans.document(record) or b""
+                    ended.append(IpcMessage({"kind": "answer", "plan": plan, "status": record.status}, document))
+        for plan in [*self._asked, *(message.head["plan"] for message in ended)]:
+            self._requested.pop(plan, None)
         return ended
+
+
+def _batches(plans: Iterable[str]) -> list[list[str]]:
+    listed = list(plans)
+    return [listed[first : first + BATCH] for first in range(0, len(listed), BATCH)]

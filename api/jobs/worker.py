@@ -9,6 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from api.jobs.background_loop import BackgroundLoop
 from api.jobs.database import UNAVAILABLE
 from api.jobs.ipc import IpcMessage
 from api.jobs.queue import JobQueue, JobResult, Lease
+from api.jobs.queue_listener import QueueListener
 from api.jobs.tables import JobKind
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
@@ -25,9 +27,19 @@ from planner.documents.versions import current_versions, versions_text
 
 log = logging.getLogger("shardplan.worker")
 
-IDLE_S = 0.2
 POLL_S = 0.2
 """How often a worker checks for a cancellation and stores progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What the workers of a process share."""
+
+    jobs: JobQueue
+    children: WorkerProcesses
+    limits: Limits
+    metrics: Metrics
+    listener: QueueListener
 
 
 class Worker:
@@ -35,8 +47,9 @@ class Worker:
 
     kind: JobKind = "plan"
 
-    def __init__(self, jobs: JobQueue, children: WorkerProcesses, limits: Limits, metrics: Metrics) -> None:
-        self.jobs, self.processes, self.metrics = jobs, children, metrics
+    def __init__(self, parts: WorkerParts) -> None:
+        jobs, limits = parts.jobs, parts.limits
+        self.jobs, self.processes, self.metrics, self.listener = jobs, parts.children, parts.metrics, parts.listener
         self.resource_limits = ResourceLimits(limits.child_wall_s, limits.child_cpu_s, limits.child_memory_bytes)
         self.name, self._heartbeat_at = uuid4().hex, -HEARTBEAT_S
         self.loop = BackgroundLoop("worker", self._claim_and_solve, lambda: jobs.deregister(self.name))
@@ -67,7 +80,7 @@ class Worker:
             self._solve(lease)
         # After the work: a worker whose every step fails counts as none.
         self.heartbeat()
-        return IDLE_S if lease is None else 0.0
+        return self.listener.poll_s if lease is None else 0.0
 
     def _solve(self, lease: Lease) -> None:
         started_at = time.monotonic()

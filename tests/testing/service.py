@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,14 @@ def writers_stopped(store: Database) -> Iterator[Connection]:
         if not store.is_sqlite:
             connection.execute(text("LOCK TABLE plans IN EXCLUSIVE MODE"))
         yield connection
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds; `what` says what is wrong where it never does."""
+    until = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
 
 
 def ask(client: httpx2.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=4", **more: Any) -> httpx2.Response:

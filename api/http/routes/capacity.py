@@ -19,8 +19,8 @@ from api.http.routes.events import LastEventId, stream_events
 from api.http.routes.plans import IS_ID
 from api.http.schemas import CapacityResponse, SweepResponse
 from api.http.security import Body, Planner, Reader, ServiceDep
+from api.jobs.enqueue import PlanJob
 from api.jobs.plan_repository import PlanRecord
-from api.jobs.queue import PlanJob
 from api.service import Service
 from api.tracing import current_traceparent
 from planner.documents.canonical_json import digest_document
@@ -67,7 +67,6 @@ def _submit_sweep(service: Service, tenant: str, body: bytes, *, traceparent: st
     names = [*(graph.name for graph in question.graphs), *(model.name for model in question.models)]
     job = PlanJob(sweep, ", ".join(names), pack_json(document), current_traceparent(traceparent), kind="sweep")
     service.jobs.submit(tenant, job, service.limits.max_queued)
-    service.wake()
     return find_sweep(service, tenant, sweep)
 
 

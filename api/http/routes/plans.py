@@ -17,8 +17,8 @@ from api.http.problems import HttpProblem
 from api.http.requests import PlanRequest
 from api.http.schemas import SOLVED, PlanPage, PlanResponse
 from api.http.security import ModelBody, Planner, Reader, ServiceDep
+from api.jobs.enqueue import RETRYABLE
 from api.jobs.plan_repository import PlanRecord
-from api.jobs.queue import RETRYABLE
 from api.model_formats import IMPORTERS
 from api.service import Service
 from api.tracing import PLAN, current_traceparent, set_attribute
@@ -93,7 +93,6 @@ def _submit_plan(
     """Return the requested plan after it is committed to the queue."""
     job = replace(read_plan_job(service, tenant, body, query=query), traceparent=current_traceparent(traceparent))
     plan = service.jobs.submit(tenant, job, service.limits.max_queued, key=key, body=digest)
-    service.wake()
     return find_plan(service, tenant, plan)
 
 

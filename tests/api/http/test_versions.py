@@ -15,7 +15,8 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 from api.http.requests import pack_json
 from api.jobs.database import Database
-from api.jobs.queue import JobQueue, PlanJob
+from api.jobs.enqueue import PlanJob
+from api.jobs.queue import JobQueue
 from planner.documents.versions import current_versions, versions_text
 from tests.testing.check_cases import NEVER, wider
 from tests.testing.command_line import ROOT, shardplan

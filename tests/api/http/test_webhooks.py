@@ -27,7 +27,8 @@ from sqlalchemy import select, update
 from api.http.app import create_app
 from api.jobs.api_keys import ApiKeys
 from api.jobs.database import Database
-from api.jobs.queue import JobQueue, JobResult, PlanJob
+from api.jobs.enqueue import PlanJob
+from api.jobs.queue import JobQueue, JobResult
 from api.jobs.tables import deliveries
 from api.service import Service
 from api.settings import DAY_S, Limits, Settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from api.jobs.background_loop import BackgroundLoop
 from api.service import Service
 from api.settings import Settings
 from tests.testing.postgres_cluster import Cluster
-from tests.testing.service import CHILDREN, LOCAL, SECONDS, ask, ended, serving, start
+from tests.testing.service import CHILDREN, LOCAL, ask, ended, serving, start, wait_until
 
 pytestmark = pytest.mark.service
 
@@ -36,13 +35,6 @@ ERRORS = [
     (PoolTimeout("QueuePool limit reached"), "TimeoutError: QueuePool limit reached"),
     (KeyError("a fault of ours"), "KeyError: 'a fault of ours'"),
 ]
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)

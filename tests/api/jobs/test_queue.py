@@ -13,9 +13,10 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 from sqlalchemy import func, select, update
 
 from api.jobs.database import Database
+from api.jobs.enqueue import PlanJob
 from api.jobs.idempotency import IdempotencyConflict
 from api.jobs.plan_repository import PlanRecord, PlanRepository
-from api.jobs.queue import MAX_ATTEMPTS, MAX_CHILD_DEATHS, JobQueue, JobResult, Lease, PlanJob
+from api.jobs.queue import MAX_ATTEMPTS, MAX_CHILD_DEATHS, JobQueue, JobResult, Lease
 from api.jobs.queue_quota import QueueFull
 from api.jobs.tables import events, plans
 from tests.testing.postgres_cluster import Cluster

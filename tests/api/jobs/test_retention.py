@@ -11,8 +11,9 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 from sqlalchemy import func, select
 
 from api.jobs.database import Database
+from api.jobs.enqueue import PlanJob
 from api.jobs.plan_repository import PlanRepository
-from api.jobs.queue import JobQueue, JobResult, PlanJob
+from api.jobs.queue import JobQueue, JobResult
 from api.jobs.retention import purge
 from api.jobs.tables import events, idempotency, outcomes, plans
 from tests.testing.command_line import refused, shardplan
