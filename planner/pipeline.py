@@ -23,9 +23,8 @@ from planner.planning.step_graph import build_step
 from planner.run.executor import Progress
 from planner.run.validate import validate
 
-WRITE_SHARE = 2.0
-"""Writing the plan, its figures and its document take about so many times as long as reading the graph and finding the
-standard layouts."""
+WRITE_SHARE = 6.0
+"""Writing the plan, its figures and its document take about so many times as long as finding the standard layouts."""
 __all__ = ["plan", "plan_step", "solve_choice", "start_deadline", "validate_plan", "write_program"]
 
 
@@ -78,8 +77,9 @@ def plan_step(
     deadline = deadline or start_deadline(request)
     mesh, report = model.mesh, ProgressReporter(deadline, on_progress)
     report.begin("finding standard layouts")
+    began_s = deadline.elapsed_s
     baselines = list_baselines(graph, mesh)
-    search_ends = deadline.sooner(WRITE_SHARE * deadline.elapsed_s)
+    search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
     levels = list_levels(graph, mesh, request)
     *coarse, whole = (PlanSearch(graph, model, request, search_ends, report, units, baselines) for units in levels)
     best = None

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli.command_start import command_start
 from api.cli.errors import INTERRUPTED
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
@@ -73,7 +74,7 @@ def capacity(
     """
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
-    deadline = Deadline(options.time_limit_s)
+    deadline = Deadline(options.time_limit_s, command_start())
     question = _build_question(graphs, hardware, mesh, models=models, options=options)
     if server is not None:
         request = describe_question(question, options, read_mesh(mesh) if mesh else None, jobs=jobs)

@@ -5,6 +5,7 @@ The module of a command is imported only when the command is run, so that `--hel
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -13,7 +14,11 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from api.cli.command_start import note_command_start
 from api.cli.errors import run_reporting_errors
+
+GARBAGE_THRESHOLD = 100_000
+"""New objects after which cyclic garbage is looked for."""
 
 
 class CommandEntry(NamedTuple):
@@ -73,6 +78,10 @@ COMMANDS = {
 class CommandGroup(TyperGroup):
     """The commands by name; each is loaded on first use."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        note_command_start()
+        return super().main(*args, **kwargs)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -112,4 +121,6 @@ def shardplan() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # Graphs and programs are millions of small objects that live until the end and are no cycles.
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 100)
     sys.exit(run_reporting_errors(app))

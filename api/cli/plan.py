@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli.command_start import command_start
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
 from api.cli.plan_stages import plan_stages, print_stages
@@ -80,15 +81,17 @@ def _refuse_with_pipeline(given: Mapping[str, Path | None]) -> None:
 
 
 def _validate(planned: Plan, run: RunOptions) -> Plan:
+    deadline = pipeline.start_deadline(planned.request, command_start())
     with show_run_progress("validating") as progress:
-        return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress)
+        return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress, deadline=deadline)
 
 
 def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, pin: Path | None = None) -> Plan:
     """Return the plan of a graph file, showing progress. `name`: the hardware; else the mesh's device, else the
     default.
     """
-    deadline, profile = pipeline.start_deadline(request), read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
+    deadline = pipeline.start_deadline(request, command_start())
+    profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
     with show_plan_progress() as progress:
         read = read_graph(graph, mesh, pin)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from api.cli.command_start import command_start
 from api.cli.options import console, print_json
 from api.cli.progress import show_plan_progress
 from api.cli.render_pipeline import render_pipeline
@@ -30,7 +31,8 @@ def plan_stages(
     validate: bool,
 ) -> dict[str, Any]:
     """Return the document of the pipeline's plan of a graph file, showing progress, with a verdict if asked."""
-    deadline, profile = pipeline.start_deadline(request), read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
+    deadline = pipeline.start_deadline(request, command_start())
+    profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
     with show_plan_progress() as progress:
         read = read_graph(graph, mesh, pin)

@@ -8,7 +8,7 @@ the memory limit holds, so that neither objective nor proof changes. The result 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
@@ -28,15 +28,21 @@ Renaming = Axes | None
 """The new number of each mesh axis; None sorts the axes of every list instead."""
 
 
-def order_axes(question: Formulation, assignment: Assignment) -> Assignment:
-    """Return an assignment of the same cost with the fewest variables that split a dim in another order."""
+def order_axes(
+    question: Formulation, assignment: Assignment, *, is_time_up: Callable[[], bool] = lambda: False
+) -> Assignment:
+    """Return an assignment of the same cost with the fewest variables that split a dim in another order, of those that
+    are found before the time is up.
+    """
+    if is_time_up():
+        return assignment
     search = _OrderSearch(question, solvers.evaluate(question.problem, assignment).cost)
     best, fewest = assignment, len(search.unordered(assignment))
     for candidate in search.candidates(assignment) if fewest else ():
         count = len(search.unordered(candidate))
         if count < fewest:
             best, fewest = candidate, count
-        if not fewest:
+        if not fewest or is_time_up():
             break
     return best
 

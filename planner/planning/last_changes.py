@@ -20,7 +20,8 @@ def improve_result(
 ) -> ObjectiveResult:
     """Return the result, or one with a faster choice that fits `limit` bytes per device and the same bound."""
     solution, question = result.solution, result.question
-    if result.choice is None or solution.status == "optimal" or request.objective != "time":
+    is_final = result.choice is None or solution.status == "optimal" or request.objective != "time"
+    if is_final or result.choice is None or deadline.left_s == 0.0:
         return result
     start = encode_choice(question, result.choice)
     last = improve_locally(question, start, write, limit=limit, is_time_up=lambda: deadline.left_s == 0.0)

@@ -34,6 +34,8 @@ from solvers import IMPOSSIBLE
 MakeFormulation = Callable[[CostModel, int], Formulation]
 MakeStarts = Callable[[Formulation], Starts]
 WriteProgram = Callable[[Formulation, Choice], Program]
+Share = tuple[float, float]
+"""A solve's part of the time limit where that is one of work, and its share of the seconds left where it is not."""
 
 BYTE_PRICES = (8, 64)
 """Price of the fewest bytes in units of the step time. A lower price leaves more weight to time, but at too low a price
@@ -103,15 +105,11 @@ class ObjectiveSolver:
             case "memory":
                 return self._minimize_memory()
             case _:
-                return self._solve(
-                    self.make_formulation(self.model, self.limit),
-                    self._share(1),
-                    cutoff=self.cutoff,
-                )
+                return self._solve(self.make_formulation(self.model, self.limit), (1, 1), cutoff=self.cutoff)
 
-    def _share(self, part: float, of_rest: float = 1) -> Request:
-        """Return the request with a part of the time limit, or, by the clock, with a share of the seconds left."""
-        limit = self.request.time_limit_s
+    def _limit_time(self, share: Share) -> Request:
+        """Return the request with its share of the time limit, or, by the clock, of the seconds left."""
+        (part, of_rest), limit = share, self.request.time_limit_s
         if limit is None or self.request.deterministic:
             return replace(self.request, time_limit_s=limit and part * limit)
         return replace(self.request, time_limit_s=max(LEAST_S, of_rest * (self.deadline.left_s or 0.0)))
@@ -119,7 +117,7 @@ class ObjectiveSolver:
     def _solve(
         self,
         question: Formulation,
-        request: Request,
+        share: Share,
         *,
         quiet: bool = False,
         starts: Starts = (),
@@ -129,7 +127,7 @@ class ObjectiveSolver:
         starts, report = [*starts, *self.make_starts(question)], self.report
         solution, folded = folded_solve.solve_folded(
             question.problem,
-            request,
+            self._limit_time(share),  # of the seconds that are left now, after the starts were encoded
             starts,
             on_progress=report.report_time if quiet else report.report_solver,
             on_folded=report.report_time if quiet else report.report_upper,
@@ -137,12 +135,17 @@ class ObjectiveSolver:
         )
         if solution.assignment is None:
             return ObjectiveResult(question, solution, folded, None)
-        plain = order_axes(question, solution.assignment)
-        return ObjectiveResult(question, replace(solution, assignment=plain), folded, question.decode(plain))
+        plain = order_axes(question, solution.assignment, is_time_up=self._is_time_up)
+        is_reproducible = solution.reproducible and not self._is_time_up()
+        ordered = replace(solution, assignment=plain, reproducible=is_reproducible)
+        return ObjectiveResult(question, ordered, folded, question.decode(plain))
+
+    def _is_time_up(self) -> bool:
+        return self.deadline.left_s == 0.0
 
     def _minimize_bytes(self) -> ObjectiveResult:
         question = self.make_formulation(self._volume_model(None), self.limit)
-        first = self._solve(question, self._share(1 / 2, 1 / 2), quiet=True)
+        first = self._solve(question, (1 / 2, 1 / 2), quiet=True)
         if first.choice is None:
             return replace(first, solution=replace(first.solution, bound=0))
         bound, fewest = first.solution.bound, self._price_program(first, self._volume_model(None))
@@ -159,8 +162,8 @@ class ObjectiveSolver:
                 question = self.make_formulation(self._volume_model(price), self.limit)
             except TimeLimitReached:
                 return None
-            rest, starts = self._share(1 / (2 * len(BYTE_PRICES)), 1 / 2), [encode_choice(question, first.choice)]
-            result = self._solve(question, rest, quiet=True, starts=starts)
+            share, starts = (1 / (2 * len(BYTE_PRICES)), 1 / 2), [encode_choice(question, first.choice)]
+            result = self._solve(question, share, quiet=True, starts=starts)
             received = self._price_program(result, self._volume_model(None))
             if received <= fewest or received - bound <= self.request.gap * received:
                 return result, received
@@ -181,16 +184,17 @@ class ObjectiveSolver:
     def _minimize_memory(self) -> ObjectiveResult:
         # A limit of one byte is infeasible: the solver then finds and bounds the least limit that is feasible.
         one_byte = self.make_formulation(self.model, 1)
-        half, starts = self._share(1 / 2, 1 / 2), self.make_starts(one_byte)
+        starts = self.make_starts(one_byte)
+        half = self._limit_time((1 / 2, 1 / 2))
         solution, _ = folded_solve.solve_folded(
             one_byte.problem, half, starts, on_progress=self.report.report_time, on_folded=self.report.report_time
         )
         leanest = solution.assignment or solution.min_peak_assignment
         peak = self.limit + 1 if leanest is None else solvers.evaluate(one_byte.problem, leanest).peak
         if leanest is None or peak > self.limit:
-            return self._solve(self.make_formulation(self.model, self.limit), self._share(1 / 2), quiet=True)
+            return self._solve(self.make_formulation(self.model, self.limit), (1 / 2, 1), quiet=True)
         question = self.make_formulation(self.model, peak)
-        result = self._solve(question, self._share(1 / 2), starts=[leanest])
+        result = self._solve(question, (1 / 2, 1), starts=[leanest])
         assert result.solution.assignment is not None, "a start is feasible"
         held = solvers.evaluate(result.question.problem, result.solution.assignment).peak
         return result.with_bytes(held, min(held, solution.min_feasible_limit_bound or 0), self.request, first=solution)

@@ -207,9 +207,13 @@ class PlanSearch:
         return formulate(self.graph, priced, most, late=late, units=self.units, on_built=on_built)
 
 
-def start_deadline(request: Request) -> Deadline:
-    """Return the deadline of a command that begins now. The limit of a deterministic request counts work instead."""
-    return Deadline(None if request.deterministic else request.time_limit_s)
+def start_deadline(request: Request, started_s: float | None = None) -> Deadline:
+    """Return the deadline of a command that began at a time of the monotonic clock, or begins now (None).
+
+    The limit of a deterministic request counts work instead.
+    """
+    limit_s = None if request.deterministic else request.time_limit_s
+    return Deadline(limit_s) if started_s is None else Deadline(limit_s, started_s)
 
 
 def is_pinned(graph: Graph) -> bool:

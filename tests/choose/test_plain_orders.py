@@ -78,6 +78,7 @@ def test_a_plan_of_equal_cost_has_its_axes_in_the_mesh_s_order(mesh: str) -> Non
     assert solvers.evaluate(asked.problem, ordered).cost == before.cost
     assert not unordered(asked.decode(ordered))
     assert order_axes(asked, ordered) == ordered
+    assert order_axes(asked, other, is_time_up=lambda: True) == other
 
 
 def test_an_order_that_is_required_stays() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from planner.choose.axis_units import AxisUnits
-from planner.choose.cost import PICO
+from planner.choose.cost import PICO, CostModel
+from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import load_profile
 from planner.documents.graphs import load_graph
 from planner.documents.plans import dump_plan
@@ -19,10 +20,14 @@ from planner.frontends.zoo import import_zoo
 from planner.integrations.common import plan_document
 from planner.ir.graph import Annotation
 from planner.ir.mesh import Mesh
+from planner.ir.program import Program
 from planner.ir.sharding import Sharding
-from planner.pipeline import plan, validate_plan
-from planner.planning.deadline import Deadline, PlanProgress, TimeLimitReached
-from planner.planning.plan_search import list_levels
+from planner.pipeline import plan, start_deadline, validate_plan, write_program
+from planner.planning.deadline import Deadline, PlanProgress, ProgressReporter, TimeLimitReached
+from planner.planning.folded_solve import Starts
+from planner.planning.last_changes import improve_result
+from planner.planning.objectives import ObjectiveSolver
+from planner.planning.plan_search import PlanSearch, list_levels
 from planner.planning.plan_types import ObjectiveName, Plan, Request
 from tests.testing.small_steps import trained
 
@@ -223,3 +228,53 @@ def test_layouts_that_there_was_no_time_to_price_before_the_search_are_priced_af
 
     found = plan(trained("2x2"), Mesh.parse("2x2"), CPU, request=asked, on_progress=note_stage, deadline=deadline)
     assert [each.name for each in found.baselines] == names
+
+
+def test_a_command_that_began_earlier_has_so_much_less_time() -> None:
+    began_s = time.monotonic() - 10.0
+    assert start_deadline(Request(time_limit_s=5.0), began_s).left_s == 0.0
+    assert 29.0 < (start_deadline(Request(time_limit_s=40.0), began_s).left_s or 0.0) <= 30.0
+    assert start_deadline(Request(time_limit_s=5.0, deterministic=True), began_s).left_s is None
+
+
+def test_no_last_change_is_tried_where_the_time_is_up() -> None:
+    graph, mesh = trained("2x2"), Mesh.parse("2x2")
+    asked = Request(time_limit_s=60.0, gap=0.0)
+    search = PlanSearch(
+        graph, CostModel(mesh, CPU), asked, Deadline(), ProgressReporter(Deadline(), None), AxisUnits.of(mesh)
+    )
+    found = search.find_choice(())
+    open_gap = replace(found, solution=replace(found.solution, status="feasible"))
+    written: list[object] = []
+
+    def write(question: Formulation, choice: Choice) -> Program:
+        written.append(choice)
+        return write_program(question, choice)
+
+    assert improve_result(open_gap, asked, write=write, limit=1 << 40, deadline=Deadline(0.0)) is open_gap
+    assert not written
+    improve_result(open_gap, asked, write=write, limit=1 << 40, deadline=Deadline())
+    assert written
+
+
+def test_the_solver_is_given_the_time_that_is_left_after_its_starts_are_encoded() -> None:
+    graph, mesh, late = trained("2x2"), Mesh.parse("2x2"), list[str]()
+    deadline = EndedDeadline(60.0, over=late)
+
+    def make_starts(_question: Formulation) -> Starts:
+        late.append("starts encoded")
+        return []
+
+    solver = ObjectiveSolver(
+        lambda priced, most: formulate(graph, priced, most),
+        make_starts,
+        write_program,
+        CostModel(mesh, CPU),
+        1 << 40,
+        Request(time_limit_s=60.0, gap=0.0),
+        deadline,
+        ProgressReporter(deadline, None),
+    )
+    found = solver.solve()
+    assert found.choice is not None
+    assert not found.solution.reproducible
