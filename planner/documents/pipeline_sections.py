@@ -115,7 +115,10 @@ class PipelineVerdictDocument(StrictModel):
 
 
 class PipelineDocument(StrictModel):
-    """A training step in pipeline stages; `mesh` is that of each stage, and `timeline` the tasks of each rank."""
+    """A training step in pipeline stages; `mesh` is that of each stage, and `timeline` the tasks of each rank.
+
+    Two stages hold a copy of each parameter that is `tied`, and exchange its gradients once in a step.
+    """
 
     format: Literal["shardplan.pipeline"]
     version: Version
@@ -127,6 +130,7 @@ class PipelineDocument(StrictModel):
     solver: PipelineSolverDocument
     schedule: ScheduleDocument | None
     cost: PipelineCostDocument | None
+    tied: list[Id] = Field(default_factory=list)
     stages: list[StageDocument]
     timeline: list[list[TaskDocument]]
     verdict: PipelineVerdictDocument | None

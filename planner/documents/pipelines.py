@@ -16,12 +16,12 @@ from planner.documents.schemas import validate_document
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.ir.program import Program
-from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.simulate import TimedTask
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
+from planner.pipeline_stages.tied_parameters import find_tied_units
 from planner.pipeline_stages.validate import run_stages
 from planner.run.pipeline import PipelineVerdict, RunTask
 
@@ -44,6 +44,7 @@ def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
         "solver": solver,
         "schedule": _dump_schedule(plan.schedule) if plan.schedule else None,
         "cost": _dump_cost(plan) if plan.schedule else None,
+        "tied": [tie.parameter for tie in plan.ties],
         "stages": [_dump_stage(plan, number, stage) for number, stage in enumerate(plan.stages)],
         "timeline": [[_dump_task(one) for one in done] for done in plan.timeline.ranks] if plan.schedule else [],
         "verdict": dump_pipeline_verdict(plan.verdict) if plan.verdict else None,
@@ -64,14 +65,14 @@ def _dump_schedule(schedule: PipelineSchedule) -> dict[str, Any]:
 
 def _dump_cost(plan: PipelinePlan) -> dict[str, Any]:
     assert plan.schedule is not None
-    ranks, microbatches = range(plan.schedule.ranks), plan.schedule.microbatches
+    ranks = range(plan.schedule.ranks)
     return {
         "step_s": plan.step_s,
         "bubble": plan.timeline.bubble,
         "mfu": plan.mfu,
         "devices": plan.devices,
         "collective_bytes": max(stage.analysis.collective_bytes for stage in plan.stages),
-        "sent_bytes": sum(int(each.reshard.received.sum()) for each in plan.sends) * microbatches,
+        "sent_bytes": plan.sent_bytes,
         "peak_memory_bytes": max(map(plan.peak_bytes, ranks)),
     }
 
@@ -94,8 +95,8 @@ def _dump_stage(plan: PipelinePlan, number: int, planned: PlannedStage) -> dict[
         "step_s": planned.analysis.step_ps * PICO,
         **{f"{name.removesuffix('_ps')}_s": ps * PICO for name, ps in asdict(times).items()},
         "peak_memory_bytes": planned.analysis.peak_bytes,
-        "received": [*stage.received, *stage.received_gradients],
-        "sent": [*stage.sent, *stage.sent_gradients],
+        "received": [*stage.received, *stage.received_gradients, *stage.received_sums],
+        "sent": [*stage.sent, *stage.sent_gradients, *stage.sent_sums],
         "plan": dump_plan(own),
     }
 
@@ -130,13 +131,14 @@ def run_document(document: PipelineDocument, *, seed: int = 0) -> PipelineVerdic
     graph = load_graph(document.graph.document, load_mesh(document.mesh))
     listed = sorted((task for rank in document.timeline for task in rank), key=lambda task: (task.begin_s, task.end_s))
     tasks = [RunTask(task.kind, task.stage, task.microbatch) for task in listed]
-    return run_stages(graph, load_stages(document), tasks, ranks=document.schedule.ranks, seed=seed)
+    ties, ranks = find_tied_units(graph, document.tied).ties, document.schedule.ranks
+    return run_stages(graph, load_stages(document), tasks, ranks=ranks, ties=ties, seed=seed)
 
 
 def load_stages(document: PipelineDocument) -> list[tuple[StageGraph, Program]]:
     """Return each stage's graph and program. Raises InvalidDocument for stages that are none of the graph's."""
     graph = load_graph(document.graph.document, load_mesh(document.mesh))
-    units, loaded = find_units(graph), []
+    units, loaded = find_tied_units(graph, document.tied), []
     for number, entry in enumerate(document.stages):
         first, last = entry.units
         if document.schedule is None or not 0 <= first < last <= units.count:

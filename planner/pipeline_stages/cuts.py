@@ -21,6 +21,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.choose.rematerialization import AwaitedValues, find_parameter_dependent
 from planner.errors import InvalidGraph
 from planner.ir.graph import Graph, Op
@@ -36,22 +39,56 @@ class Seam:
 
 
 @dataclass(frozen=True, eq=False)
+class Tie:
+    """A parameter of which two units have a copy each (`planner.pipeline_stages.tied_parameters`).
+
+    sums     the values exchanged in the update: the gradients of the copy in the first unit, and of that in the last
+    foreign  by op that adds up both gradients, the one of them that comes from the other unit
+    copies   the original of each input and value of the update that belongs to the copy in the last unit
+    """
+
+    parameter: str
+    sums: tuple[str, str]
+    foreign: Mapping[str, str]
+    copies: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
 class Units:
     """The units of a training step.
 
     values    sent up at each cut: `values[n]` from unit n to unit n + 1
     unit_of   the unit of each op that depends on parameters; all others run wherever they are needed
     seams     what kept larger units together, the widest first
+    ties      the parameters that two units have copies of
     """
 
     graph: Graph
     values: tuple[str, ...]
     unit_of: Mapping[str, int]
     seams: tuple[Seam, ...]
+    ties: tuple[Tie, ...] = ()
 
     @property
     def count(self) -> int:
         return len(self.values) + 1
+
+    @property
+    def tied_units(self) -> list[tuple[int, int]]:
+        """The units that hold the two copies of each tied parameter."""
+        return [(self.unit_of[tie.sums[0]], self.unit_of[tie.sums[1]]) for tie in self.ties]
+
+    def can_be(self, stages: int) -> bool:
+        """Whether the units may be parted into so many stages."""
+        return (2 if self.ties else 1) <= stages <= self.count
+
+    @cached_property
+    def may_be_stages(self) -> NDArray[np.bool_]:
+        """Whether each interval [a, b) may be a stage: two copies of a parameter are in two stages."""
+        may = np.triu(np.ones((self.count + 1, self.count + 1), bool), 1)
+        for first, last in self.tied_units:
+            may[: first + 1, last + 1 :] = False
+        return may
 
     @cached_property
     def produced_forward(self) -> dict[str, int]:
@@ -83,20 +120,27 @@ class Units:
         return "the forward pass has no more places after which one value is needed"
 
 
-def find_units(graph: Graph) -> Units:
+def find_units(graph: Graph, ties: tuple[Tie, ...] = ()) -> Units:
     """Return the smallest units of a training step. Raises InvalidGraph for a graph without its three phases."""
+    values, placed = place_ops(graph, ties)
+    placed.join_unread()
+    return _merge(Units(graph, tuple(values), placed.unit_of, (), ties), placed.seams)
+
+
+def place_ops(graph: Graph, ties: tuple[Tie, ...] = ()) -> tuple[list[str], PlacedOps]:
+    """Return the values at all cuts and the units between them, before any are joined."""
     if missing := [p for p in ("forward", "backward", "update") if all(op.phase != p for op in graph.ops)]:
         got = f"no node of the phase {missing[0]}"
         what = "pipeline stages of a graph without phases"
         raise InvalidGraph(what, where=f"graph {graph.name!r}", got=got, wanted="a training step")
     values, unit_of = _split_forward(graph)
-    placed = _PlacedOps(graph, unit_of, len(values) + 1)
+    foreign = {op: value for tie in ties for op, value in tie.foreign.items()}
+    placed = PlacedOps(graph, unit_of, len(values) + 1, foreign)
     placed.place_backward()
     for op in graph.ops:
         if op.phase == "update":
             placed.place_update(op)
-    placed.join_unread()
-    return _merge(Units(graph, tuple(values), placed.unit_of, ()), placed.seams)
+    return values, placed
 
 
 def _split_forward(graph: Graph) -> tuple[list[str], dict[str, int]]:
@@ -114,15 +158,15 @@ def _split_forward(graph: Graph) -> tuple[list[str], dict[str, int]]:
     return values, unit_of
 
 
-class _PlacedOps:
+class PlacedOps:
     """The units of ops while they are placed, and the seams that this needs.
 
     `low` and `high`: the first and the last unit that holds each value which depends on parameters. Gradients are not
-    held in between: `low` is that of their reader furthest down.
+    held in between: `low` is that of their reader furthest down. `foreign`: values that an op of the update receives.
     """
 
-    def __init__(self, graph: Graph, unit_of: dict[str, int], count: int) -> None:
-        self.graph, self.unit_of, self.count = graph, unit_of, count
+    def __init__(self, graph: Graph, unit_of: dict[str, int], count: int, foreign: Mapping[str, str]) -> None:
+        self.graph, self.unit_of, self.count, self.foreign = graph, unit_of, count, foreign
         self.seams: list[Seam] = []
         self.low: dict[str, int] = {}
         self.high: dict[str, int] = {}
@@ -175,7 +219,7 @@ class _PlacedOps:
         for op in reversed(self.graph.ops):
             homes = [*self._homes(op), *(unit for value in op.values for unit in wants.get(value, ()))]
             if op.phase == "update" and homes:
-                for value in op.inputs:
+                for value in self._own_inputs(op):
                     wants.setdefault(value, []).append(max(homes))
         wanted = {}
         for op in reversed(backward):
@@ -195,7 +239,7 @@ class _PlacedOps:
 
     def place_update(self, op: Op) -> None:
         """Place an op of the update where all that it reads is."""
-        held = [(self.low[value], self.high[value]) for value in op.inputs if value in self.high]
+        held = [(self.low[value], self.high[value]) for value in self._own_inputs(op) if value in self.high]
         held += [(unit, unit) for unit in self._homes(op)]
         if not held:
             return
@@ -203,6 +247,9 @@ class _PlacedOps:
         self._join(first, last, f"the update {op.id!r} reads values of several units")
         self.unit_of[op.id] = first
         self._hold(op.values, first, last)
+
+    def _own_inputs(self, op: Op) -> list[str]:
+        return [value for value in op.inputs if self.foreign.get(op.id) != value]
 
     def join_unread(self) -> None:
         """Join each unit without an update of its own to its neighbour before, or the first one to that after."""

@@ -12,8 +12,9 @@ from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.judge.mfu import model_flops, utilisation
+from planner.pipeline_stages.cuts import Tie
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.simulate import StageTimes, Timeline, simulate
+from planner.pipeline_stages.simulate import StageTimes, SumExchange, Timeline, simulate
 from planner.pipeline_stages.stage_graph import StageGraph
 from planner.planning.plan_types import Plan, Request
 from planner.reshard.cross_mesh import PlacedSharding
@@ -43,6 +44,17 @@ class PlannedStage:
         passes = [sum(part) // count for part in parts]
         return StageTimes(passes[0], passes[1], passes[2], self.analysis.update_ps)
 
+    @cached_property
+    def sums_times_ps(self) -> tuple[int, int]:
+        """What the update takes until it has computed all that is exchanged, and from where it reads what arrives."""
+        program, times = self.analysis.program, self.analysis.times_ps
+        sent = {program.outputs[program.graph.outputs.index(value)] for value in self.stage.sent_sums}
+        listed = list(enumerate(program.instructions))
+        ready = max((place + 1 for place, done in listed if not sent.isdisjoint(done.results)), default=0)
+        arrived = set(self.stage.received_sums)
+        needed = min((place for place, done in listed if not arrived.isdisjoint(done.operands)), default=len(listed))
+        return sum(times[program.loop_end : ready]), sum(times[needed:])
+
     def received_as(self, value: str) -> Sharding:
         """Return the layout in which a value is received."""
         return dict(self.analysis.program.arguments)[value]
@@ -55,12 +67,20 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Send:
-    """A value that stage `source` sends to its neighbour `target` in every micro-batch."""
+    """A value that stage `source` sends to stage `target`: to a neighbour in every micro-batch, or once in a step.
+
+    The second are gradients of tied parameters.
+    """
 
     value: str
     source: int
     target: int
     reshard: CrossMeshReshard
+
+    @property
+    def received_bytes(self) -> int:
+        """What all devices of the target receive each time."""
+        return int(self.reshard.received.sum())
 
 
 @dataclass(frozen=True)
@@ -89,6 +109,7 @@ class PipelinePlan:
     certificate: PipelineCertificate
     schedule: PipelineSchedule | None
     stages: tuple[PlannedStage, ...]
+    ties: tuple[Tie, ...] = ()
     verdict: PipelineVerdict | None = None
 
     @property
@@ -99,6 +120,17 @@ class PipelinePlan:
     @cached_property
     def sends(self) -> tuple[Send, ...]:
         return list_sends(self.stages, self.model, self.schedule.ranks) if self.schedule else ()
+
+    @cached_property
+    def exchanges(self) -> tuple[Send, ...]:
+        """What the stages of tied parameters send each other once in a step."""
+        return list_exchanges(self.stages, self.model, self.schedule.ranks) if self.schedule else ()
+
+    @property
+    def sent_bytes(self) -> int:
+        """What all devices receive of other stages in a step."""
+        count = self.schedule.microbatches if self.schedule else 0
+        return count * sum(s.received_bytes for s in self.sends) + sum(s.received_bytes for s in self.exchanges)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -132,7 +164,12 @@ def simulate_stages(schedule: PipelineSchedule, stages: Sequence[PlannedStage], 
         one = stage.times
         passes = one.forward_ps, one.backward_ps, one.weight_ps, one.update_ps
         times.append(StageTimes(*passes, sent.get((number, number + 1), 0), sent.get((number, number - 1), 0)))
-    return simulate(schedule, times)
+    ends = [stage.sums_times_ps for stage in stages]
+    exchanges = [
+        SumExchange(each.source, each.target, ends[each.source][0], each.reshard.time_ps, ends[each.target][1])
+        for each in list_exchanges(stages, model, schedule.ranks)
+    ]
+    return simulate(schedule, times, exchanges)
 
 
 def list_sends(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
@@ -144,6 +181,16 @@ def list_sends(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> 
         for value in one.stage.sent_gradients:
             sends.append(_make_send(stages, model, value, ranks=ranks, ends=(number, number - 1)))
     return tuple(sends)
+
+
+def list_exchanges(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
+    """Return what stages that hold copies of a parameter send each other once in a step."""
+    target = {value: number for number, one in enumerate(stages) for value in one.stage.received_sums}
+    return tuple(
+        _make_send(stages, model, value, ranks=ranks, ends=(number, target[value]))
+        for number, one in enumerate(stages)
+        for value in one.stage.sent_sums
+    )
 
 
 def _make_send(

@@ -19,12 +19,13 @@ from planner.errors import InvalidRequest
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.pipeline import start_deadline
-from planner.pipeline_stages.cuts import Units, find_units
+from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.search import StageSearch, StageSearchResult
 from planner.pipeline_stages.stage_costs import StageCosts
+from planner.pipeline_stages.tied_parameters import list_units
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter
 from planner.planning.infeasible import describe_infeasible
 from planner.planning.plan_search import is_pinned
@@ -58,16 +59,19 @@ def plan_pipeline(
         raise InvalidRequest("pins of a pipeline", got="annotations or options of ops", wanted="none yet in stages")
     check_sizes(graph)
     deadline, model = deadline or start_deadline(request), CostModel(mesh, replace(hardware, overlap=0.0))
-    units = find_units(graph)
+    units = list_units(graph)
     microbatches = accumulate_gradients(graph, request.microbatches, request.global_batch).microbatches
     request = replace(request, microbatches=microbatches, global_batch=None)
-    search = _PipelineSearch(units, model, request, pipeline, deadline, ProgressReporter(deadline, on_progress))
+    search = _PipelineSearch(graph, units, model, request, pipeline, deadline, ProgressReporter(deadline, on_progress))
     return search.run()
 
 
 @dataclass
 class _PipelineSearch:
-    units: Units
+    """The search over numbers of stages, schedules, and which tied parameters have a copy in each of two stages."""
+
+    graph: Graph
+    units: list[Units]
     model: CostModel
     request: Request
     pipeline: PipelineRequest
@@ -75,7 +79,7 @@ class _PipelineSearch:
     report: ProgressReporter
 
     def __post_init__(self) -> None:
-        self.costs: dict[tuple[bool, int], StageCosts] = {}
+        self.costs: dict[tuple[bool, int, Units], StageCosts] = {}
 
     def run(self) -> PipelinePlan:
         found = list(self._search_all())
@@ -92,7 +96,9 @@ class _PipelineSearch:
         certificate = PipelineCertificate(
             "optimal" if is_closed else "feasible", objective_s, bound_s, gap, self.deadline.elapsed_s, reason
         )
-        return PipelinePlan(self.units.graph, self.model, self.request, certificate, best.schedule, best.stages)
+        return PipelinePlan(
+            self.graph, self.model, self.request, certificate, best.schedule, best.stages, best.units.ties
+        )
 
     def _search_all(self) -> Iterator[StageSearchResult]:
         """Yield the result of each number of stages and schedule, as long as one may be better than those before."""
@@ -100,9 +106,12 @@ class _PipelineSearch:
         for ranks in self._list_ranks():
             schedules = self.pipeline.list_schedules(ranks, self.request.microbatches)
             self._check_units(schedules[0])
-            for schedule in schedules:
+            choices = [(schedule, units) for schedule in schedules for units in self.units]
+            for schedule, units in choices:
+                if not units.can_be(schedule.stages):
+                    continue
                 self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
-                search = StageSearch(schedule, self._costs_of(schedule), self.request.gap)
+                search = StageSearch(schedule, self._costs_of(schedule, units), self.request.gap)
                 if least < float("inf") and search.least_device_ps() >= least:
                     yield search.leave()
                     continue
@@ -113,21 +122,25 @@ class _PipelineSearch:
     def _list_ranks(self) -> list[int]:
         if self.pipeline.stages is not None:
             return [self.pipeline.stages]
-        chunks, most = self.pipeline.virtual_stages, self.units.count
+        chunks, most = self.pipeline.virtual_stages, self.most_units.count
         return [1 << power for power in range(most.bit_length()) if (1 << power) * chunks <= most]
 
+    @property
+    def most_units(self) -> Units:
+        """The units among which more stages are possible than among any others."""
+        return max(self.units, key=lambda units: units.count)
+
     def _check_units(self, schedule: PipelineSchedule) -> None:
-        if schedule.stages > self.units.count:
-            wanted = f"at most {self.units.count}: {self.units.describe_limit()}"
-            where = f"graph {self.units.graph.name!r}"
+        if not any(units.can_be(schedule.stages) for units in self.units):
+            wanted = f"at most {self.most_units.count}: {self.most_units.describe_limit()}"
+            where = f"graph {self.graph.name!r}"
             raise InvalidRequest("more stages than parts of the graph", where=where, got=schedule.stages, wanted=wanted)
 
-    def _costs_of(self, schedule: PipelineSchedule) -> StageCosts:
-        key = schedule.is_split, schedule.chunks
-        if key not in self.costs:
-            count = self.request.microbatches
-            self.costs[key] = StageCosts(self.units, self.model, self.request, count, *key, self.deadline)
-        return self.costs[key]
+    def _costs_of(self, schedule: PipelineSchedule, units: Units) -> StageCosts:
+        key, count = (schedule.is_split, schedule.chunks), self.request.microbatches
+        if (*key, units) not in self.costs:
+            self.costs[*key, units] = StageCosts(units, self.model, self.request, count, *key, self.deadline)
+        return self.costs[*key, units]
 
     def _leave_nothing(self, found: list[StageSearchResult]) -> PipelinePlan:
         """Return the answer where no pipeline fits, with the least memory limit known to be enough."""
@@ -140,7 +153,7 @@ class _PipelineSearch:
         bound_s = min(each.bound_ps for each in found) * PICO if not is_proven else 0.0
         status = "infeasible" if is_proven else "unknown"
         certificate = PipelineCertificate(status, None, bound_s, None, self.deadline.elapsed_s, reason)
-        return PipelinePlan(self.units.graph, self.model, self.request, certificate, None, ())
+        return PipelinePlan(self.graph, self.model, self.request, certificate, None, ())
 
     def _try_1f1b(self) -> float | None:
         """Return the step of the schedule that holds the fewest micro-batches, in seconds, or None where none fits."""

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, find_partition, list_partitions
 from planner.pipeline_stages.pipeline_plan import PlannedStage, simulate_stages
 from planner.pipeline_stages.schedules import PipelineSchedule
@@ -31,6 +32,7 @@ class StageSearchResult:
     """The best stages found for a schedule and their step in ps, and the lower bound of all; none: nothing fits."""
 
     schedule: PipelineSchedule
+    units: Units
     stages: tuple[PlannedStage, ...]
     step_ps: float
     bound_ps: float
@@ -70,7 +72,7 @@ class StageSearch:
         """Return what is known so far."""
         bound, is_complete = min(self._bound(), self.step_ps), not self.is_cut_short
         least = min(self.limits, default=None)
-        return StageSearchResult(self.schedule, self.best, self.step_ps, bound, is_complete, least)
+        return StageSearchResult(self.schedule, self.costs.units, self.best, self.step_ps, bound, is_complete, least)
 
     def least_device_ps(self) -> float:
         """Return a lower bound of the step times the number of ranks."""

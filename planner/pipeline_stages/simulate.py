@@ -3,8 +3,9 @@
 A task begins when its rank has ended the task before it in the schedule's order, and what it reads has arrived: a
 forward pass reads what the stage before sent, a backward pass what the stage after sent (on the last stage, its own
 forward pass), a pass for parameters what its backward pass left. A send takes its time after the task, beside what
-either rank computes. The update of a rank follows its last task. All of this is one acyclic graph of tasks, whose
-longest path is the length of the step: it never falls where a time grows.
+either rank computes. The update of a rank follows its last task. Gradients of tied parameters are exchanged while it
+runs: first it computes what is sent, last it computes what needs that which arrives. All of this is one acyclic graph
+of tasks, whose longest path is the length of the step: it never falls where a time grows.
 
 The *bubble* is the share of the ranks' time, up to the end of the step, in which they compute nothing. With p equal
 stages, m micro-batches and no time for sends and updates it is (p-1)/(m+p-1) for gpipe and 1f1b; with v virtual stages
@@ -61,6 +62,20 @@ class TimedTask(NamedTuple):
     end_ps: int
 
 
+class SumExchange(NamedTuple):
+    """The gradient of a tied parameter that stage `source` sends to stage `target` in the update; times in ps.
+
+    first_ps  what the update of the source takes until the gradient is ready
+    last_ps   what the update of the target takes after it has arrived
+    """
+
+    source: int
+    target: int
+    first_ps: int
+    send_ps: int
+    last_ps: int
+
+
 @dataclass(frozen=True)
 class Timeline:
     """The tasks of each rank in time, and the end of each rank's update."""
@@ -68,13 +83,26 @@ class Timeline:
     schedule: PipelineSchedule
     times: tuple[StageTimes, ...]
     ranks: tuple[tuple[TimedTask, ...], ...]
+    exchanges: tuple[SumExchange, ...] = ()
 
     @cached_property
     def update_ends_ps(self) -> tuple[int, ...]:
-        updates = [0] * self.schedule.ranks
+        """The end of each rank's update: of all its stages first what is sent, then the rest of one after the other."""
+        first, last = [0] * len(self.times), [0] * len(self.times)
+        for each in self.exchanges:
+            first[each.source] = max(first[each.source], each.first_ps)
+            last[each.target] = max(last[each.target], each.last_ps)
+        now = [done[-1].end_ps for done in self.ranks]
+        ready = []
+        for stage, before in enumerate(first):
+            now[stage % self.schedule.ranks] += before
+            ready.append(now[stage % self.schedule.ranks])
         for stage, times in enumerate(self.times):
-            updates[stage % self.schedule.ranks] += times.update_ps
-        return tuple(done[-1].end_ps + update for done, update in zip(self.ranks, updates, strict=True))
+            rank = stage % self.schedule.ranks
+            arrives = (ready[each.source] + each.send_ps for each in self.exchanges if each.target == stage)
+            middle = now[rank] + times.update_ps - first[stage] - last[stage]
+            now[rank] = max((middle, *arrives)) + last[stage]
+        return tuple(now)
 
     @property
     def step_ps(self) -> int:
@@ -91,7 +119,9 @@ class Timeline:
         return 1 - self.busy_ps / (self.schedule.ranks * self.step_ps) if self.step_ps else 0.0
 
 
-def simulate(schedule: PipelineSchedule, times: Sequence[StageTimes]) -> Timeline:
+def simulate(
+    schedule: PipelineSchedule, times: Sequence[StageTimes], exchanges: Sequence[SumExchange] = ()
+) -> Timeline:
     """Return when each task of a step runs; `times`: of each stage."""
     orders = [schedule.order_tasks(rank) for rank in range(schedule.ranks)]
     ends: dict[Task, int] = {}
@@ -109,7 +139,7 @@ def simulate(schedule: PipelineSchedule, times: Sequence[StageTimes]) -> Timelin
             ends[task] = begin + times[task.stage].task_ps(task.kind, is_split=schedule.is_split)
             listed.append(TimedTask(task, begin, ends[task]))
             ready += [one for one in {(rank + 1) % schedule.ranks, (rank - 1) % schedule.ranks} if one != rank]
-    return Timeline(schedule, tuple(times), tuple(map(tuple, done)))
+    return Timeline(schedule, tuple(times), tuple(map(tuple, done)), tuple(exchanges))
 
 
 def _arrival_ps(

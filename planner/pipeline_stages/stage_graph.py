@@ -26,6 +26,7 @@ class StageGraph:
 
     received, sent                      values of the forward pass, from the stage before and to the one after
     received_gradients, sent_gradients  values of the backward pass, from the stage after and to the one before
+    received_sums, sent_sums            gradients of tied parameters, exchanged once with the stage of the other copy
     """
 
     graph: Graph
@@ -35,6 +36,8 @@ class StageGraph:
     sent: tuple[str, ...]
     received_gradients: tuple[str, ...]
     sent_gradients: tuple[str, ...]
+    received_sums: tuple[str, ...] = ()
+    sent_sums: tuple[str, ...] = ()
 
     @cached_property
     def layers(self) -> tuple[str, ...]:
@@ -95,16 +98,19 @@ def extract_stage(units: Units, first: int, last: int) -> StageGraph:
     relayed = tuple(v for v in sent_down if v not in made and v not in down)
     unread = {entry.id for entry in graph.inputs} - {value for op in graph.ops for value in op.inputs}
     entries = [entry for entry in graph.inputs if entry.id in read or (is_last and entry.id in unread)]
-    received = [Input(value, "input", value, graph.types[value]) for value in (*up, *down, *relayed)]
+    away = [sums for tie in units.ties for sums in (tie.sums, tie.sums[::-1]) if sums[0] not in made]
+    sums = tuple(theirs for theirs, ours in away if ours in made)
+    own_sums = tuple(ours for _, ours in away if ours in made)
+    received = [Input(value, "input", value, graph.types[value]) for value in (*up, *down, *relayed, *sums)]
     shown = made | ({entry.id for entry in entries} if is_last else set())
     stage = Graph(
         graph.name,
         (*(entry if entry.next in made else replace(entry, next=None) for entry in entries), *received),
         ops,
-        tuple(dict.fromkeys((*(v for v in graph.outputs if v in shown), *sent, *sent_down))),
+        tuple(dict.fromkeys((*(v for v in graph.outputs if v in shown), *sent, *sent_down, *own_sums))),
         producer=graph.producer,
     )
-    return StageGraph(stage, first, last, up, sent, (*down, *relayed), sent_down)
+    return StageGraph(stage, first, last, up, sent, (*down, *relayed), sent_down, sums, own_sums)
 
 
 def _find_ops(units: Units, first: int, last: int) -> tuple[Op, ...]:

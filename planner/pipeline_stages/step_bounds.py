@@ -46,11 +46,12 @@ class StepBounds:
 
     def list_own_work(self) -> list[Matrix]:
         """Return the bounds of each stage's own work; a step takes at least their sum, shared by all ranks."""
-        return [self.costs.matrix("step", held) for held in self.held]
+        may_be = self.costs.units.may_be_stages
+        return [np.where(may_be, self.costs.matrix("step", held), np.inf) for held in self.held]
 
     def list_tables(self, most: float) -> list[Matrix]:
         """Return the bounds by position and interval; infinite for an interval that no step below `most` has there."""
-        is_left = [np.ones_like(work, bool) for work in self.list_own_work()]
+        is_left = [self.costs.units.may_be_stages for _ in self.held]
         tables = _Round(self, most, is_left).list_tables()
         for _ in range(ROUNDS if np.isfinite(most) else 0):
             before, is_left = is_left, _find_left(tables, most)

@@ -8,7 +8,9 @@ from dataclasses import replace
 from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.ir.program import Program
+from planner.pipeline_stages.cuts import Tie
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
+from planner.pipeline_stages.simulate import Timeline
 from planner.pipeline_stages.stage_graph import StageGraph
 from planner.rewrite.accumulate import accumulate_gradients
 from planner.run.pipeline import PipelineVerdict, RunTask, StageProgram, validate_stages
@@ -20,19 +22,38 @@ def validate_pipeline(plan: PipelinePlan) -> PipelinePlan:
     """Run a pipeline's plan and return it with the verdict; an infeasible one is returned unchanged."""
     if plan.schedule is None:
         return plan
-    stages = [(one.stage, one.analysis.program) for one in plan.stages]
-    timed = sorted((one for done in plan.timeline.ranks for one in done), key=lambda one: (one.begin_ps, one.end_ps))
-    tasks = [RunTask(one.task.kind.value, one.task.stage, one.task.microbatch) for one in timed]
-    return replace(plan, verdict=run_stages(plan.graph, stages, tasks, ranks=plan.schedule.ranks))
+    stages, ranks = [(one.stage, one.analysis.program) for one in plan.stages], plan.schedule.ranks
+    verdict = run_stages(plan.graph, stages, list_tasks(plan.timeline), ranks=ranks, ties=plan.ties)
+    return replace(plan, verdict=verdict)
+
+
+def list_tasks(timeline: Timeline) -> list[RunTask]:
+    """Return the tasks of all ranks in the order in which they begin."""
+    timed = sorted((one for done in timeline.ranks for one in done), key=lambda one: (one.begin_ps, one.end_ps))
+    return [RunTask(one.task.kind.value, one.task.stage, one.task.microbatch) for one in timed]
 
 
 def run_stages(
-    graph: Graph, stages: Sequence[tuple[StageGraph, Program]], tasks: Sequence[RunTask], *, ranks: int, seed: int = 0
+    graph: Graph,
+    stages: Sequence[tuple[StageGraph, Program]],
+    tasks: Sequence[RunTask],
+    *,
+    ranks: int,
+    ties: Sequence[Tie] = (),
+    seed: int = 0,
 ) -> PipelineVerdict:
     """Run stages with the tasks of all micro-batches. Raises InvalidRequest for more devices than can be run."""
     if (devices := ranks * stages[0][1].mesh.devices) > MAX_DEVICES:
         raise InvalidRequest("too many logical devices to run", got=devices, wanted=f"at most {MAX_DEVICES}")
-    listed = [
+    microbatches = stages[0][1].graph.microbatches
+    copies = {value: original for tie in ties for value, original in tie.copies.items()}
+    step = accumulate_gradients(graph, microbatches)
+    return validate_stages(step, list_programs(stages, ranks), tasks, copies=copies, seed=seed)
+
+
+def list_programs(stages: Sequence[tuple[StageGraph, Program]], ranks: int) -> list[StageProgram]:
+    """Return the stages as they are run."""
+    return [
         StageProgram(
             program,
             number % ranks,
@@ -40,8 +61,8 @@ def run_stages(
             stage.sent_gradients,
             stage.received,
             stage.received_gradients,
+            stage.sent_sums,
+            stage.received_sums,
         )
         for number, (stage, program) in enumerate(stages)
     ]
-    microbatches = stages[0][1].graph.microbatches
-    return validate_stages(accumulate_gradients(graph, microbatches), listed, tasks, seed=seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class RunTask:
 
 @dataclass(frozen=True, slots=True)
 class StageProgram:
-    """A stage to run: its program, the rank whose devices run it, and what it sends up and down."""
+    """A stage to run: its program, the rank whose devices run it, and what it sends up, down and in the update."""
 
     program: Program
     rank: int
@@ -54,6 +55,8 @@ class StageProgram:
     sent_gradients: tuple[str, ...]
     received: tuple[str, ...]
     received_gradients: tuple[str, ...]
+    sent_sums: tuple[str, ...] = ()
+    received_sums: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,12 @@ class PipelineVerdict:
 
 
 @dataclass
-class _PipelineRun:
-    """`sent`: shards on the way, by value and micro-batch, as they were laid out on the stage `source`."""
+class PipelineRun:
+    """A run of all stages.
+
+    `sent`: shards on the way, by value and micro-batch, with the number of the stage that laid them out. What is
+    exchanged once in a step is that of micro-batch 0.
+    """
 
     stages: Sequence[StageProgram]
     executors: Sequence[StageExecutor]
@@ -95,8 +102,12 @@ class _PipelineRun:
     def run(self, tasks: Iterable[RunTask]) -> None:
         for task in tasks:
             self._run_task(task)
-        for executor in self.executors:
-            executor.run_update()
+        pairs = list(zip(self.stages, self.executors, strict=True))
+        done = [executor.run_update_until(stage.sent_sums) for stage, executor in pairs]
+        for number, (stage, executor) in enumerate(pairs):
+            self.sent |= {(value, 0): (number, executor.shards_of(value)) for value in stage.sent_sums}
+        for number, (stage, executor) in enumerate(pairs):
+            executor.run_update(done[number], dict(self._receive(number, stage.received_sums, 0)))
 
     def _run_task(self, task: RunTask) -> None:
         stage, executor, number = self.stages[task.stage], self.executors[task.stage], task.microbatch
@@ -132,9 +143,16 @@ class _PipelineRun:
 
 
 def validate_stages(
-    graph: Graph, stages: Sequence[StageProgram], tasks: Iterable[RunTask], *, seed: int = 0
+    graph: Graph,
+    stages: Sequence[StageProgram],
+    tasks: Iterable[RunTask],
+    *,
+    copies: Mapping[str, str] = MappingProxyType({}),
+    seed: int = 0,
 ) -> PipelineVerdict:
     """Run a pipeline's tasks in order and compare with the graph of the whole step, which has all micro-batches.
+
+    `copies`: the original of inputs and values that stages have and the graph has not.
 
     Raises RunFailed for ops that are known by their rule alone, and for too much memory.
     """
@@ -143,13 +161,13 @@ def validate_stages(
     if unknown := sorted({op.op for op in graph.ops} - OPS.keys()):
         raise RunFailed("ops known by their rule alone", got=", ".join(unknown), wanted="ops of the table")
     arrays = random_inputs(graph, np, PRECISION, seed=seed)
+    arrays |= {copy: arrays[original] for copy, original in copies.items() if original in arrays}
     later = random_later_data(graph, np, PRECISION, seed=seed)
     with np.errstate(all="ignore"):
         whole = run_whole(drop_all_clones(graph), arrays, np, precision=PRECISION, later=later)
-        executors = [StageExecutor(each.program, _first_inputs(each.program, arrays), np, PRECISION) for each in stages]
-        run = _PipelineRun(stages, executors, [{name: arrays[name] for name in graph.data}, *later])
-        run.run(tasks)
-        pairs = list(zip(stages, executors, strict=True))
+        whole |= {copy: whole[original] for copy, original in copies.items() if original in whole}
+        run = run_tasks(stages, tasks, arrays=arrays, batches=[{name: arrays[name] for name in graph.data}, *later])
+        pairs = list(zip(stages, run.executors, strict=True))
         error = max(_largest_error(stage.program, executor, whole) for stage, executor in pairs)
     counts = tuple(_count(stage.program, executor) for stage, executor in pairs)
     predicted = predict_sent_bytes(stages, graph.microbatches)
@@ -159,19 +177,36 @@ def validate_stages(
     return PipelineVerdict(verdict, error, run.sent_bytes, predicted, devices, counts)
 
 
+def run_tasks(
+    stages: Sequence[StageProgram],
+    tasks: Iterable[RunTask],
+    *,
+    arrays: Mapping[str, Array],
+    batches: Sequence[Mapping[str, Array]],
+) -> PipelineRun:
+    """Run all tasks and the update. `arrays`: the inputs of all stages; `batches`: the data of each micro-batch."""
+    executors = [StageExecutor(each.program, _first_inputs(each.program, arrays), np, PRECISION) for each in stages]
+    run = PipelineRun(stages, executors, batches)
+    run.run(tasks)
+    return run
+
+
 def predict_sent_bytes(stages: Sequence[StageProgram], microbatches: int) -> int:
     """Return the bytes that all stages send each other in a step."""
-    received = 0
+    passed, once = 0, 0
+    other = {value: stage for stage in stages for value in stage.received_sums}
     for number, stage in enumerate(stages):
-        for values, step in ((stage.sent, 1), (stage.sent_gradients, -1)):
-            for value in values:
-                name = stage.program.outputs[stage.program.graph.outputs.index(value)]
-                kind, ends = (
-                    stage.program.graph.types[value],
-                    (_place(stage, name), _place(stages[number + step], value)),
-                )
-                received += int(plan_cross_mesh_transfers(*ends, kind.shape).received.sum()) * kind.itemsize
-    return received * microbatches
+        passed += sum(_count_sent(stage, stages[number + 1], value) for value in stage.sent)
+        passed += sum(_count_sent(stage, stages[number - 1], value) for value in stage.sent_gradients)
+        once += sum(_count_sent(stage, other[value], value) for value in stage.sent_sums)
+    return passed * microbatches + once
+
+
+def _count_sent(source: StageProgram, target: StageProgram, value: str) -> int:
+    """Return the bytes that all devices of a stage receive of a value of another."""
+    name, kind = source.program.outputs[source.program.graph.outputs.index(value)], source.program.graph.types[value]
+    done = plan_cross_mesh_transfers(_place(source, name), _place(target, value), kind.shape)
+    return int(done.received.sum()) * kind.itemsize
 
 
 def _first_inputs(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -189,6 +224,8 @@ def _count(program: Program, executor: StageExecutor) -> StageCounts:
 def _largest_error(program: Program, executor: StageExecutor, whole: Mapping[str, Array]) -> float:
     errors = [0.0]
     for number, value in enumerate(program.graph.outputs):
+        if value not in whole:
+            continue  # a part of a gradient, which the updated parameter shows
         shards = executor.shards_of(value)
         errors.append(measure_output_error(program, number, whole[value], shards=list(shards.values()), xp=np))
     return max(errors)

@@ -2,16 +2,16 @@
 
 An executor of the stage's program holds the values of the micro-batch that runs. What a pass leaves for a later one
 (`planner.ir.left_values`) is kept aside for each micro-batch in flight, and counted as held; what does not depend on
-data stays. Data and received values have one buffer, which the micro-batch that runs fills, and what is sent stays
-until the next pass of its kind.
+data stays until the last one has ended. Data and received values have one buffer, which the micro-batch that runs
+fills, and what is sent stays until the next pass of its kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.ir.left_values import find_dependent, find_first_reads
+from planner.ir.left_values import find_dependent, find_first_reads, find_left_values
 from planner.ir.program import Program, is_accumulation
 from planner.ir.sharding import held_bounds
 from planner.run.backend import run_dtype
@@ -46,6 +46,7 @@ class StageExecutor(Executor):
         }
         for name in sorted(name for done in program.instructions if is_accumulation(done) for name in done.results):
             self._begin_sum(name)
+        self.constants = {left.name for left in find_left_values(program)} - self.dependent
         self.aside: dict[int, dict[str, Shards]] = {}
         self.filled_by: dict[str, int | None] = dict.fromkeys(self.data)
 
@@ -61,9 +62,25 @@ class StageExecutor(Executor):
             self._run_instruction(place)
         self._put_aside(number, stop)
 
-    def run_update(self) -> None:
-        """Run what follows the last micro-batch."""
-        for place in range(self.program.loop_end, len(self.program.instructions)):
+    def run_update_until(self, values: Sequence[str]) -> int:
+        """Run the update until it has computed outputs of the graph, and return the place of the next instruction."""
+        for name in sorted(self.constants):
+            if self.program.last_use[name] < self.program.loop_end:
+                self._discard(name)
+        names = {self.program.outputs[self.program.graph.outputs.index(value)] for value in values}
+        listed = enumerate(self.program.instructions)
+        stop = max((place + 1 for place, done in listed if not names.isdisjoint(done.results)), default=0)
+        for place in range(self.program.loop_end, stop):
+            self._run_instruction(place)
+        return max(stop, self.program.loop_end)
+
+    def run_update(self, start: int, given: Mapping[str, Shards]) -> None:
+        """Run the rest of what follows the last micro-batch. `given`: the shards of values received for it."""
+        for name, shards in given.items():
+            self._drop(name)
+            for device, array in shards.items():
+                self._store(name, device, array)
+        for place in range(start, len(self.program.instructions)):
             self._run_instruction(place)
 
     def shards_of(self, value: str) -> Shards:
@@ -83,7 +100,8 @@ class StageExecutor(Executor):
             for name in done.results:
                 self._discard(name)
         self.execute(place, done)
-        self.end_instruction(place, (*done.operands, *done.results))
+        kept = self.constants if place < self.program.loop_end else set()
+        self.end_instruction(place, tuple(name for name in (*done.operands, *done.results) if name not in kept))
 
     def _drop_results(self, kind: str) -> None:
         """Drop what the last micro-batch's passes of this kind and later ones made, but for what all share."""
