@@ -67,7 +67,7 @@ class CapacityRequest(CapacityOptions):
         list[OfferRequest], Field(min_length=1, max_length=MAX_CHOICES, description="The kinds of devices on offer.")
     ] = Field(default=[OfferRequest()])
     mesh: MeshInput | None = None
-    jobs: Annotated[int, Field(ge=1, le=256, description="Meshes planned at the same time, where workers allow.")] = 4
+    jobs: Annotated[int, Field(ge=1, le=1024, description="Meshes planned at the same time, where workers allow.")] = 4
 
 
 def check_capacity_request(request: CapacityRequest) -> None:

@@ -34,14 +34,9 @@ def answer_capacity(raw: Any, parent: ParentLink) -> tuple[dict[str, Any], dict[
 
     def on_start(search: CapacitySearch, number: int) -> None:
         references[number] = {"id": plans.latest, "verdict": None}
-        parent.report(_progress(search))
+        plans.search = search
 
-    def on_outcome(search: CapacitySearch, _number: int) -> None:
-        parent.report(_progress(search))
-
-    search = search_meshes(
-        question, processes=request.jobs, ask=plans.start, deadline=deadline, on_start=on_start, on_outcome=on_outcome
-    )
+    search = search_meshes(question, processes=request.jobs, ask=plans.start, deadline=deadline, on_start=on_start)
     with at_pointer(""):
         document = dump_capacity(search, CapacityBudget(request.max_step_s, request.max_cost), references)
     status = "complete" if document["complete"] else "incomplete"
@@ -72,10 +67,14 @@ def _progress(search: CapacitySearch) -> dict[str, Any]:
 
 
 class CandidatePlans:
-    """The plans of one search; `latest` is the id of the one that was asked for last."""
+    """The plans of one search; `latest` is the id of the one that was asked for last.
+
+    Progress of the `search` is reported when it has to wait, however many plans it has asked for since.
+    """
 
     def __init__(self, parent: ParentLink) -> None:
         self.parent, self.latest = parent, ""
+        self.search: CapacitySearch | None = None
         self._results: dict[str, CandidateResult] = {}
 
     def start(self, task: CandidateTask) -> Callable[[], CandidateResult] | None:
@@ -89,6 +88,8 @@ class CandidatePlans:
         return lambda: self._wait(plan, task.deadline)
 
     def _wait(self, plan: str, deadline: Deadline) -> CandidateResult:
+        if plan not in self._results and self.search is not None:
+            self.parent.report(_progress(self.search))
         while plan not in self._results:
             message = self.parent.receive(deadline.left_s)
             if message is None:
