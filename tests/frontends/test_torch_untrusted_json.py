@@ -112,3 +112,10 @@ def test_a_file_that_inflates_beyond_its_limit_is_refused_unread(name: str, monk
             archive.writestr(f"hostile/{each}", text)
     with pytest.raises(InvalidGraph, match=f"hostile/{name} of 10[0-9]+ bytes, more than 100000"):
         import_serialized(written.getvalue(), "hostile")
+
+
+def test_a_graph_of_too_many_values_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.frontends.torch.serialized.MAX_JSON_VALUES", 1000)
+    monkeypatch.setattr("planner.frontends.torch.serialized.json.loads", None)  # calling it would fail otherwise
+    with pytest.raises(InvalidGraph, match="a graph of more than 1000 values"):
+        import_serialized(json.dumps([0] * 1001).encode(), "hostile")

@@ -26,7 +26,9 @@ from torch.export import ExportedProgram
 from planner.errors import InvalidGraph
 from planner.frontends.torch.untrusted_json import check_document
 
-MAX_JSON_BYTES = 1 << 28
+MAX_JSON_BYTES = 1 << 27
+MAX_JSON_VALUES = 1 << 22
+"""Some fifty thousand nodes. They are counted before they are parsed: a small archive may inflate to millions."""
 MAX_TABLE_BYTES = 1 << 24
 """The table of an archive's weights has some 400 bytes for each."""
 WANTED = "a file of torch.export.save (.pt2), or its models/model.json"
@@ -44,6 +46,8 @@ def parse_program(data: bytes, name: str) -> ExportedProgram:
     """Return the program in an archive or in its JSON. Raises InvalidGraph."""
     try:
         text, same = _read_archive(data) if zipfile.is_zipfile(io.BytesIO(data)) else (data, {})
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_JSON_VALUES:
+            raise ValueError(f"a graph of more than {MAX_JSON_VALUES} values")
         document = json.loads(text)
         check_document(document)
         document["guards_code"] = []  # Python that checks inputs at a call

@@ -212,7 +212,7 @@ def test_a_plan_of_a_cancelled_question_that_somebody_asked_for_too_goes_on(data
 
 
 @pytest.mark.slow
-def test_a_question_survives_kills_of_leaders_and_servers_and_ends_with_the_same_answer(database: str, tmp_path: Path) -> None:
+def test_a_question_survives_kills_of_leaders_and_servers_with_the_same_answer(database: str, tmp_path: Path) -> None:
     asked = {**slow_question("killed"), "graphs": [chain("killed", 60)], "devices": "2..16", "axes": 3}
     server = start(database, tmp_path / "log", "--workers", "0")
     other = start(f"sqlite:///{tmp_path}/other.db", tmp_path / "other")
