@@ -43,6 +43,7 @@ def create_app(service: Service) -> FastAPI:
     for part in (plans, documents, reports, events, capacity, tasks, webhooks, models, system):
         app.include_router(part.router)
     problems.install_handlers(app)
+    app.add_exception_handler(events.AllReceived, lambda _request, _error: Response(status_code=204))
     app.add_middleware(GZipMiddleware, minimum_size=1024)
     app.add_middleware(RequestMiddleware)
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import import_serialized
+from tests.testing.command_line import ROOT
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
@@ -102,8 +105,8 @@ def test_guards_of_a_program_are_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["models/model.json", "weights/model_weights_config.json"])
 def test_a_file_that_inflates_beyond_its_limit_is_refused_unread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.frontends.torch.serialized.MAX_JSON_BYTES", 100_000)
-    monkeypatch.setattr("planner.frontends.torch.serialized.MAX_TABLE_BYTES", 100_000)
+    monkeypatch.setattr("planner.frontends.torch.saved_json.MAX_JSON_BYTES", 100_000)
+    monkeypatch.setattr("planner.frontends.torch.saved_json.MAX_TABLE_BYTES", 100_000)
     files = {"models/model.json": json.dumps(exported()), "weights/model_weights_config.json": '{"config": {}}'}
     files[name] = " " * 100_000 + files[name]
     written = io.BytesIO()
@@ -115,7 +118,24 @@ def test_a_file_that_inflates_beyond_its_limit_is_refused_unread(name: str, monk
 
 
 def test_a_graph_of_too_many_values_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.frontends.torch.serialized.MAX_JSON_VALUES", 1000)
-    monkeypatch.setattr("planner.frontends.torch.serialized.json.loads", None)  # calling it would fail otherwise
+    monkeypatch.setattr("planner.frontends.torch.saved_json.MAX_JSON_VALUES", 1000)
+    monkeypatch.setattr("planner.frontends.torch.saved_json.json.loads", None)  # calling it would fail otherwise
     with pytest.raises(InvalidGraph, match="a graph of more than 1000 values"):
         import_serialized(json.dumps([0] * 1001).encode(), "hostile")
+
+
+def test_what_is_no_program_is_refused_without_loading_torch() -> None:
+    code = """
+import sys
+from planner.errors import InvalidGraph
+from planner.frontends.torch import import_serialized
+for data in (b"[" * 100_000, b"9" * 10_000, b'{"target": "os.system"}'):
+    try:
+        import_serialized(data, "hostile")
+    except InvalidGraph as error:
+        assert "not an exported program" in str(error)
+    else:
+        raise AssertionError(data)
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from api.http.database_access import read_database
@@ -15,7 +16,7 @@ from api.http.openapi import describe_body
 from api.http.problems import HttpProblem
 from api.http.requests import pack_json
 from api.http.requests_capacity import CapacityRequest, check_capacity_request
-from api.http.routes.events import LastEventId, stream_events
+from api.http.routes.events import EVENTS_SENT, EventStream, LastEventId
 from api.http.routes.plans import IS_ID
 from api.http.schemas import CapacityResponse, SweepResponse
 from api.http.security import Body, Planner, Reader, ServiceDep
@@ -84,26 +85,24 @@ async def get_capacity(caller: Reader, service: ServiceDep, sweep: SweepPath) ->
     return SweepResponse.of(await read_database(service, find_sweep, service, caller.tenant, sweep))
 
 
-@router.get(
-    "/{sweep}/events",
-    response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "Server-sent events with an id, a kind, and JSON with status and the frontier so far.",
-            "content": {"text/event-stream": {}},
-        },
-        204: {"description": "The search has ended, and all of its events were received."},
-    },
-)
-def stream_capacity_events(
+def _follow_sweep(
     caller: Reader, service: ServiceDep, sweep: SweepPath, *, request: Request, last_event_id: LastEventId = None
-) -> Response:
+) -> Iterator[EventStream]:
+    record = find_sweep(service, caller.tenant, sweep)
+    with EventStream.open(service, caller, record, after=last_event_id, request=request) as stream:
+        yield stream
+
+
+@router.get("/{sweep}/events", response_class=EventSourceResponse, responses=EVENTS_SENT)
+async def stream_capacity_events(
+    stream: Annotated[EventStream, Depends(_follow_sweep)],
+) -> AsyncIterator[ServerSentEvent]:
     """Stream the events `queued`, `running`, `frontier` and `done`, from the first, or after the last one received.
 
     The stream ends where the caller's key is revoked.
     """
-    record = find_sweep(service, caller.tenant, sweep)
-    return stream_events(service, caller, record, request=request, last_event_id=last_event_id)
+    async for event in stream.events():
+        yield event
 
 
 @router.get(

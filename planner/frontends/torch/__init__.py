@@ -9,7 +9,8 @@ inline_regions  regions of a graph under another mode, inlined
 custom_ops      the fused ops in torch, with gradients that have rows
 own_gradients   gradients that the model's code writes itself
 joint_graph     an exported loss -> the graph of a training step, forward and backward
-serialized      a file of torch.export.save -> an exported program
+saved_json      a file of torch.export.save -> its JSON, checked without torch
+serialized      that JSON -> an exported program
 exported_graph  what was captured either way: a graph, its inputs and results
 translation     the walk, node by node
 gradient_table  ATen overload -> row, of the calls that autograd emits
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InvalidRequest
+from planner.frontends.torch.saved_json import read_saved
 from planner.frontends.zoo.update import MasterMode, Training, parse_training
 
 if TYPE_CHECKING:
@@ -84,11 +86,12 @@ def import_torch(
 
 def import_serialized(data: bytes, name: str) -> dict[str, Any]:
     """Return the graph document of the bytes of a .pt2 archive or of the JSON inside. Raises as import_torch does."""
+    saved = read_saved(data, name)
     try:
         from planner.frontends.torch import serialized
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    return build_graph_document(serialized.parse_program(data, name), name)
+    return build_graph_document(serialized.parse_program(saved, name), name)
 
 
 def build_graph_document(program: ExportedProgram, name: str, training: Training | None = None) -> dict[str, Any]:
