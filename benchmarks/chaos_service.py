@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -132,11 +133,12 @@ def is_at(stage: str, row: Any, used_s: float, done: bool) -> bool | None:
         return False
     began = used_s > BEGUN_S or done
     runs, stored = row["state"] == "running", row["status"] is not None
+    has_incumbent = row["progress"] is not None and json.loads(row["progress"])["incumbent_s"] is not None
     place = {
         "commit": (row["state"] == "queued" and row["attempts"] == 0, runs or stored),
         "claim": (runs and row["progress"] is None and not began, began or stored),
-        "build": (runs and row["progress"] is None and began and not done, row["progress"] is not None or stored),
-        "solve": (runs and row["progress"] is not None and not done and not stored, stored),
+        "build": (runs and not has_incumbent and began and not done, has_incumbent or stored),
+        "solve": (runs and has_incumbent and not done and not stored, stored),
         "store": (runs and not stored and done, stored),
         "notify": (stored and row["deliveries"] == 1, False),
     }
