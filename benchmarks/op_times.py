@@ -25,7 +25,7 @@ from planner.choose.hardware import load_profile
 from planner.choose.hardware import op_times as product
 from planner.choose.hardware.op_classes import OP_CLASSES, Columns, OpClass
 from planner.choose.hardware.op_rates import find_itemsize, find_rates
-from planner.choose.hardware.op_transfer import time_kernels
+from planner.choose.hardware.op_transfer import find_kernels
 
 OUTPUT = Path(product.__file__).parent / "op_times"
 AICONFIGURATOR = "ai-dynamo/aiconfigurator at 095f58a5, collected tables (Apache-2.0)"
@@ -164,8 +164,8 @@ def score_table(table: Table) -> dict[str, Any] | None:
     others = [each for each in product.list_fitted() if each != table.device and table.key in product.load_fits(each)]
     if not others:
         return None
-    found = time_kernels(table.device, op, table.columns, variant=variant, among=others)
-    error = np.abs(found.seconds / table.seconds - 1)
+    found = find_kernels(load_profile(table.device), op, variant, among=others)
+    error = np.abs(found.seconds(table.columns) / table.seconds - 1)
     return {"fitted_on": found.device, "median": _round(np.median(error)), "p90": _round(np.quantile(error, 0.9))}
 
 

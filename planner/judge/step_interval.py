@@ -1,7 +1,8 @@
 """How sure a predicted step is: an interval from the errors of what prices its instructions.
 
 Each instruction belongs to a class: a fitted class of kernels, with the 5th and 95th percentile of measured over
-predicted time on shapes kept out of its fit; ops that no measurement prices; copies; collectives. With t the time of a
+predicted time on shapes kept out of its fit, wider where other devices were measured; ops that no measurement prices;
+copies; collectives. With t the time of a
 class and h the upper factor of its instructions (1 - l for the lower end, alike),
 
     high = step + sqrt(sum over classes of (sum over instructions of t (h - 1)) ** 2)
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from planner.choose.cost import PICO, price_key
 from planner.choose.hardware.intervals import NETWORK_INTERVAL, OUT_OF_RANGE, UNMEASURED_OP
 from planner.choose.op_prices import OpPricing
-from planner.ir.program import OpCall, Reshard
+from planner.ir.program import Reshard
 from planner.judge.analysis import Analysis
 from planner.judge.overlap import is_communication
 
@@ -92,15 +93,18 @@ def _find_factors(analysis: Analysis) -> Iterator[Factors]:
         key = price_key(done.op), done.op.rule.pattern, done.op.rule.shapes, done.op.results, done.option
         if key not in known:
             sizes = analysis.model.op_work(done.op, tuple(values[v].type for v in done.operands), done.option).sizes
-            known[key] = _op_factors(done, OpPricing.of(done.op, analysis.model.hardware), sizes)
+            known[key] = _op_factors(OpPricing.of(done.op, analysis.model.hardware), sizes)
         yield known[key]
 
 
-def _op_factors(done: OpCall, pricing: OpPricing, sizes: tuple[int, ...]) -> Factors:
-    if pricing.key is None:
-        own = pricing.correction
-        return Factors(pricing.source, own.low, own.high) if own else Factors(UNMEASURED, *UNMEASURED_OP)
+def _op_factors(pricing: OpPricing, sizes: tuple[int, ...]) -> Factors:
+    name = UNMEASURED if pricing.correction is None else pricing.source
     low, high = pricing.interval
     is_covered = pricing.is_covered(sizes)
     spread = 1.0 if is_covered else OUT_OF_RANGE
-    return Factors(pricing.key, min(1.0, low / spread), max(1.0, high * spread), is_covered)
+    return Factors(
+        name if pricing.times is None else pricing.times.name,
+        min(1.0, low / spread),
+        max(1.0, high * spread),
+        is_covered,
+    )

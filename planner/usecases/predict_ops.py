@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from planner.choose.hardware import load_profile
-from planner.choose.hardware.intervals import NETWORK_INTERVAL, OUT_OF_RANGE, UNMEASURED_DEVICE
+from planner.choose.hardware.intervals import NETWORK_INTERVAL, OUT_OF_RANGE, UNMEASURED_OP
 from planner.choose.hardware.network import collective_s
-from planner.choose.hardware.op_classes import OP_CLASSES
-from planner.choose.hardware.op_rates import SENT_BY, find_rates
+from planner.choose.hardware.op_rates import SENT_BY
 from planner.choose.hardware.op_times import LAUNCH_S, load_fits
-from planner.choose.hardware.op_transfer import time_kernels
+from planner.choose.hardware.op_transfer import find_kernels
+from planner.choose.op_prices import PRICED_CLASSES, kernel_s
 from planner.errors import InvalidRequest
 from planner.ir.collectives import COLLECTIVES, Kind
 from planner.ir.mesh import Mesh
@@ -64,26 +64,28 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
         return []
     device, op, variant, first = rows[0]
     columns = {name: np.array([row.numbers[name] for row in rows]) for name in first}
-    found, kernel = time_kernels(device, op, columns, variant=variant), OP_CLASSES[op]
-    rates, seconds = find_rates(load_profile(device), f"{op}.{variant}"), found.seconds
-    spread = np.where(found.is_covered, 1.0, OUT_OF_RANGE) * (1.0 if found.device == device else UNMEASURED_DEVICE)
-    low, high = seconds * found.fit.low / spread, seconds * found.fit.high * spread
-    flops, moved = kernel.count_work(columns, found.fit.itemsize)
-    parts = flops / rates.flops, moved / rates.bandwidth, moved
+    profile = load_profile(device)
+    if profile.op_times is None and op in PRICED_CLASSES:
+        times = kernel_s(profile, op, variant, columns=columns).tolist()
+        return [_answer_judged(time, UNMEASURED_OP, "roofline_s") for time in times]
+    found = find_kernels(profile, op, variant)
+    seconds, is_covered, (least, most) = found.seconds(columns), found.covers(columns), found.interval
+    spread = np.where(is_covered, 1.0, OUT_OF_RANGE)
+    low, high = seconds * least / spread, seconds * most * spread
+    flops, moved = found.kernel.count_work(columns, found.itemsize)
+    parts = flops / found.rates.flops, moved / found.rates.bandwidth, moved
     return [
         {
             "time_s": float(time),
             "low_s": float(min(least, time)),
             "high_s": float(max(most, time)),
-            **({"peak_memory_bytes": int(size)} if kernel.is_exact else {}),
+            **({"peak_memory_bytes": int(size)} if found.kernel.is_exact else {}),
             "parts": {"launch_s": LAUNCH_S, "compute_s": float(compute), "memory_s": float(moved)},
-            **({} if found.device == device else {"efficiency_of": found.device}),
+            **({} if found.is_own else {"efficiency_of": found.device}),
             **({} if found.variant == variant else {"measured_as": found.variant}),
             **({} if here else {"out_of_range": True}),
         }
-        for time, least, most, here, compute, moved, size in zip(
-            seconds, low, high, found.is_covered, *parts, strict=True
-        )
+        for time, least, most, here, compute, moved, size in zip(seconds, low, high, is_covered, *parts, strict=True)
     ]
 
 
@@ -93,5 +95,10 @@ def _predict_network(row: KernelRow) -> Answer:
     spans = load_profile(row.device).tier_spans(Mesh.parse(f"devices={count:.0f}"))[0]
     kind = Kind(row.op)
     time = collective_s(kind, spans, size / count if COLLECTIVES[kind].gathers else size)
-    low, high = NETWORK_INTERVAL
-    return {"time_s": time, "low_s": time * low, "high_s": time * high, "parts": {"network_s": time}}
+    return _answer_judged(time, NETWORK_INTERVAL, "network_s")
+
+
+def _answer_judged(time: float, interval: tuple[float, float], part: str) -> Answer:
+    """Return the answer for a time with one part, whose interval is judged."""
+    low, high = interval
+    return {"time_s": time, "low_s": time * low, "high_s": time * high, "parts": {part: time}}

@@ -8,7 +8,8 @@ n does not fill a tier evenly, it uses the most devices there that divide n: job
 An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline). The flop rate depends on its class and size
 where the profile has efficiencies (`planner.choose.hardware.efficiency`). A calibrated profile has curves of measured
 times instead, for the ops that were measured (`planner.choose.hardware.curves`). A profile with `op_times` names the
-device whose fitted classes of kernels price the ops that belong to one (`planner.choose.op_prices`).
+device whose fitted classes of kernels price the ops that belong to one, or says that those of other devices do
+(`planner.choose.op_prices`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from planner.errors import InvalidHardware
 from planner.ir.mesh import Mesh
 
 DEFAULT_PROFILE = "h100-sxm"
+TRANSFERRED = "transferred"
+"""`op_times` of a profile whose device was not measured: the classes of the measured devices, transferred to it."""
 Parsed = TypeVar("Parsed")
 
 
@@ -49,7 +52,7 @@ class Hardware:
 
     curves        measured times by op name or variant, with or without `.dtype`
     efficiency    share of the peak rate by work class
-    op_times      device of the fitted classes of kernels; None: no kernel was measured
+    op_times      device of the fitted classes of kernels, or TRANSFERRED; None: the roofline prices ops
     op_corrections  by `class.dtype`, what was fitted to times of kernels measured on one's own machine
     overlap       share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
     interference  by link, what ops, its collectives and copies cost each other while they run at the same time
@@ -93,8 +96,8 @@ class Hardware:
             if not (math.isfinite(rate) and rate > 0):
                 raise InvalidHardware("rate", where=f"hardware {self.name!r}: {key}", got=rate, wanted="above 0")
         self._check_overlap()
-        if self.op_times not in (None, *list_fitted()):
-            where, wanted = f"hardware {self.name!r}: op_times", f"one of {', '.join(list_fitted())}"
+        if self.op_times not in (None, TRANSFERRED, *list_fitted()):
+            where, wanted = f"hardware {self.name!r}: op_times", f"one of {', '.join((TRANSFERRED, *list_fitted()))}"
             raise InvalidHardware("no fitted classes", where=where, got=self.op_times, wanted=wanted)
         for key, share in (("compute", self.compute_efficiency), ("memory", self.memory_efficiency)):
             if not 0 < share <= 1:

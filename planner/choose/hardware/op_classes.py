@@ -27,6 +27,7 @@ class OpClass:
     optional  further columns and their values where a row lacks them
     is_exact  the kernel moves the counted bytes at the least, so that they bound its time
     grows_with  the column along which kernels on other devices are compared; empty: by shape
+    is_streaming  memory bounds the kernel, whatever the element type
     """
 
     columns: tuple[str, ...]
@@ -36,6 +37,7 @@ class OpClass:
     optional: tuple[tuple[str, float], ...] = ()
     is_exact: bool = True
     grows_with: str = ""
+    is_streaming: bool = False
 
 
 def powers(first: int, last: int, step: int = 1) -> tuple[float, ...]:
@@ -109,7 +111,7 @@ def _moe_shape(row: Columns) -> Sequence[Column]:
     return row["num_tokens"], _routed_tokens(row) / local, local, inter, row["hidden"], 1 + row["skew"]
 
 
-def _pointwise_work(tensors: int) -> Callable[[Columns, float], Work]:
+def _streaming_work(tensors: int) -> Callable[[Columns, float], Work]:
     def count(row: Columns, itemsize: float) -> Work:
         size = row["B"] * row["H"]
         return np.zeros_like(size), tensors * itemsize * size
@@ -117,13 +119,15 @@ def _pointwise_work(tensors: int) -> Callable[[Columns, float], Work]:
     return count
 
 
-def _pointwise(tensors: int) -> OpClass:
+def _streaming(tensors: int) -> OpClass:
+    """Return a class of kernels that memory bounds; its knots span the measured shapes."""
     return OpClass(
         ("B", "H"),
-        _pointwise_work(tensors),
-        lambda row: (row["B"], row["H"]),
-        (powers(0, 20, 2), powers(0, 16, 2)),
+        _streaming_work(tensors),
+        lambda row: (row["B"] * row["H"], row["H"]),
+        (powers(21, 26), powers(9, 12)),
         grows_with="B",
+        is_streaming=True,
     )
 
 
@@ -206,8 +210,8 @@ OP_CLASSES: dict[str, OpClass] = {
     ),
     "bmm": replace(_BATCHED, grows_with="M"),
     "linear": _BATCHED,
-    **{op: _pointwise(3) for op in ("add", "mul", "div", "pow")},
-    **{op: _pointwise(2) for op in ("addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "softmax", "ln")},
+    **{op: _streaming(3) for op in ("add", "mul", "div", "pow")},
+    **{op: _streaming(2) for op in ("addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "softmax", "ln")},
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), _COLLECTIVE),
     **{f"deepep_{op}": _MOE_DISPATCH for op in ("dispatch", "combine")},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.choose.hardware import Hardware
+from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_times import Rates
 
 FORMATS: dict[str, tuple[str, float]] = {
@@ -24,9 +25,13 @@ def find_itemsize(dtype: str) -> float:
 
 
 def find_rates(hardware: Hardware, key: str) -> Rates:
-    """Return the peaks for a class and element type, `class.dtype`. Raises KeyError where the device lacks the type."""
+    """Return the peaks for a class and element type, `class.dtype`.
+
+    Kernels that memory bounds compute in f32, and so do those of an element type that the device lacks.
+    """
     name, dtype = key.split(".")[:2]
     if name in SENT_BY:
         link = hardware.links[hardware.tiers[0].link]
         return Rates(float("inf"), link.peak_bandwidth)
-    return Rates(hardware.peak_flops[FORMATS[dtype][0]], hardware.memory_bandwidth)
+    word = "f32" if OP_CLASSES[name].is_streaming else FORMATS[dtype][0]
+    return Rates(hardware.peak_flops.get(word, hardware.peak_flops["f32"]), hardware.memory_bandwidth)

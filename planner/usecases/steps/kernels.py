@@ -15,7 +15,7 @@ from planner.choose.hardware import load_profile
 from planner.choose.hardware.efficiency import PRODUCT
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_times import list_fitted
-from planner.choose.hardware.op_transfer import time_kernels
+from planner.choose.hardware.op_transfer import find_kernels
 from planner.usecases.steps.shapes import Matrix
 
 ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 2}
@@ -52,4 +52,4 @@ def attention_s(device: str, dtype: str, **sizes: float) -> float:
 @lru_cache(maxsize=1 << 16)
 def _kernel_s(device: str, op: str, dtype: str, sizes: tuple[tuple[str, float], ...]) -> float:
     columns = {name: np.array([size]) for name, size in sizes}
-    return float(time_kernels(device, op, columns, variant=dtype).seconds[0])
+    return float(find_kernels(load_profile(device), op, dtype).seconds(columns)[0])
