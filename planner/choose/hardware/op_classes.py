@@ -149,7 +149,8 @@ PRODUCT_KNOTS = (
     (32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 65536.0),
     (32.0, 128.0, 512.0, 2048.0, 8192.0, 65536.0),
 )
-_BMM_KNOTS = (powers(0, 9, 3), powers(2, 14, 3), powers(2, 14, 3), powers(2, 14, 3))
+_BMM_KNOTS = (powers(0, 9, 3), powers(4, 10, 2), powers(2, 10, 2), powers(2, 10, 2))
+_LINEAR_KNOTS = ((1.0, 2.0), powers(5, 13, 2), powers(7, 15, 2), powers(7, 15, 2))
 _HEAD_DIMS = (64.0, 128.0, 256.0, 512.0)
 _ATTENTION_COLUMNS = ("batch", "heads", "kv_heads", "head_dim")
 _MOE_COLUMNS = ("num_tokens", "hidden", "inter", "topk", "num_experts", "tp", "ep")
@@ -209,7 +210,7 @@ OP_CLASSES: dict[str, OpClass] = {
         grows_with="inter",
     ),
     "bmm": replace(_BATCHED, grows_with="M"),
-    "linear": _BATCHED,
+    "linear": replace(_BATCHED, knots=_LINEAR_KNOTS),
     **{op: _streaming(3) for op in ("add", "mul", "div", "pow")},
     **{op: _streaming(2) for op in ("addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "softmax", "ln")},
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), _COLLECTIVE),

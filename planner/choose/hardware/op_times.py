@@ -3,7 +3,7 @@
     seconds = max(bound, (launch + max(flops / peak, bytes / bandwidth)) * 2 ** correction(shape))
 
 `correction` is a lattice: values at the knots of a few shape axes, multilinear between them in the logarithm of the
-shape, constant beyond. `bound` is what the device's peak allows, so that no prediction is faster than the datasheet.
+shape, constant beyond. `bound` is what the device's peaks allow, so that no prediction is faster than the datasheet.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from planner.choose.hardware.op_classes import OP_CLASSES, Column, Columns, OpClass, Work
 
 LAUNCH_S = 2e-6
-CACHED_BYTES = 128e6
-"""Bytes that may come from the cache of a device when a kernel is timed again and again; these are not bounded."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,11 @@ def roofline_s(rates: Rates, work: Work) -> Column:
 
 
 def bound_s(op: OpClass, rates: Rates, work: Work) -> Column:
-    """Return the time below which no kernel can do the work, its inputs partly cached."""
+    """Return the time below which no kernel can do the work."""
     flops, moved = work
     if not op.is_exact:
         return np.asarray(flops / rates.flops)
-    return np.maximum(flops / rates.flops, (moved - CACHED_BYTES) / rates.bandwidth)
+    return np.maximum(flops / rates.flops, moved / rates.bandwidth)
 
 
 @lru_cache
