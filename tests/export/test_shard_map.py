@@ -39,7 +39,7 @@ pytestmark = pytest.mark.frameworks("jax")
 # Ops whose array functions ask for more than shapes: where a span begins, what a mask leaves, numbers that only the
 # devices know, several results, windows.
 ROWS = (
-    *("addmm", "arange", "embedding", "embedding_backward", "scatter", "split", "tril", "dilate", "adam"),
+    *("addmm", "arange", "embedding", "embedding_backward", "fft", "scatter", "split", "tril", "dilate", "adam"),
     *("cross_entropy_backward", "scaled_dot_product_attention_backward", "layer_norm_backward"),
     *("grouped_mm", "grouped_mm_weight_backward", "dynamic_slice", "dynamic_update_slice"),
     *("max_pool_backward", "average_pool_backward", "batch_norm_backward_sums", "batch_norm_backward"),
@@ -47,7 +47,7 @@ ROWS = (
 # Ops that read beyond their own elements, where blocks are uneven: what fills them up must not be read.
 UNEVEN = (
     *("matmul", "max", "mean", "embedding_backward", "cross_entropy_backward", "layer_norm_backward"),
-    *("scatter", "tril", "convolution", "max_pool"),
+    *("scatter", "tril", "convolution", "max_pool", "fft"),
     *("grouped_mm", "grouped_mm_weight_backward", "dynamic_slice", "dynamic_update_slice"),
 )
 # Random graphs with halos, offsets, uneven blocks and terms, at the ends too.

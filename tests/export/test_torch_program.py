@@ -32,7 +32,7 @@ pytestmark = pytest.mark.frameworks("torch")
 ROWS = (
     *("addmm", "arange", "embedding", "embedding_backward", "scatter", "index_put", "split", "tril", "dilate", "adam"),
     *("scaled_dot_product_attention_backward", "grouped_mm", "dynamic_slice", "dynamic_update_slice", "random_bits"),
-    *("convolution", "max_pool_backward", "batch_norm_backward", "product", "dropout"),
+    *("convolution", "max_pool_backward", "batch_norm_backward", "product", "dropout", "fft"),
 )
 STEP_MESH = "dp=3,tp=2"
 

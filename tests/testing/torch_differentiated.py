@@ -11,12 +11,13 @@ import pytest
 
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.torch import build_module_document
+from tests.testing.torch_fourier import CASES as FOURIER
 from tests.testing.torch_training import RATE, Step
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 F, A = torch.nn.functional, torch.ops.aten
 
-IMAGE, ROWS, CUBE, HEADS = (2, 4, 8, 8), (4, 6), (4, 6, 8), (2, 4, 8, 16)
+IMAGE, ROWS, CUBE = (2, 4, 8, 8), (4, 6), (4, 6, 8)
 LABELS, PIXELS = torch.tensor([0, 5, 2, 2]), torch.arange(128).reshape(2, 8, 8) % 4
 PLACES, PAIRS = torch.tensor([0, 1, 3]), torch.tensor([[0, 3], [1, 1], [2, 0], [5, 4]])
 SIGNS, FLAGS = torch.tensor([1, -1, 1, -1]), torch.arange(24).reshape(4, 6) % 3 > 0
@@ -24,19 +25,6 @@ WEIGHTS = torch.linspace(0.5, 3, 6, dtype=torch.float64)
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function, and its inputs: shapes of parameters, and tensors that are not trained."""
-
-
-def rope(q: Any, angles: Any) -> Any:
-    """Su and others, "RoFormer", 2021, as a product of complex numbers."""
-    turned = torch.view_as_complex(q.reshape(2, 4, 8, 8, 2)) * torch.polar(torch.ones_like(angles), angles)
-    return torch.view_as_real(turned).flatten(3)
-
-
-def complex_numbers(q: Any, w: Any) -> Any:
-    """Sums, quotients, conjugates, rearrangements and lengths of complex numbers."""
-    z, c = torch.complex(q, w), torch.view_as_complex(torch.stack([w, q.exp()], -1))
-    mixed = torch.cat([(z + 2 * c).transpose(0, 1), z.conj().T / 3 - 1j * c.T], 1) / (c.T.unbind(1)[0][:, None] + 2)
-    return mixed.abs().sum(1) + mixed.real[:, 0] * mixed.imag[:, 1] + torch.exp(mixed).angle()[:, 2]
 
 
 def split_weights(x: Any) -> Any:
@@ -148,8 +136,7 @@ IMAGES: dict[str, Case] = {
     },
     "instance norm": (F.instance_norm, (IMAGE,)),
 }
-COMPLEX: dict[str, Case] = {"complex rope": (rope, (HEADS, (8, 8))), "complex numbers": (complex_numbers, (ROWS, ROWS))}
-CASES = LOSSES | ELEMENTS | ORDER | LOOKUPS | PRODUCTS | IMAGES | COMPLEX
+CASES = LOSSES | ELEMENTS | ORDER | LOOKUPS | PRODUCTS | IMAGES | FOURIER
 
 
 class Trained(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here

@@ -18,7 +18,7 @@ def format_value(value: Any) -> str:
     if hasattr(value, "text"):
         return str(value.text)
     match value:
-        case None | bool() | int() | str() | range():
+        case None | bool() | int() | complex() | str() | range():
             return repr(value)
         case np.generic() | np.dtype() | float():
             return _format_number(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,8 +39,14 @@ class _TracedFunction:
     page: TracePage
     name: str
 
+    def __getattr__(self, name: str) -> _TracedFunction:
+        """Return a function of a module of functions, such as `fft`."""
+        if name.startswith("__") or not hasattr(attrgetter(self.name)(jnp), name):
+            raise AttributeError(name)
+        return _TracedFunction(self.page, f"{self.name}.{name}")
+
     def __call__(self, *given: Any, **named: Any) -> Any:
-        function = getattr(jnp, self.name)
+        function = attrgetter(self.name)(jnp)
         if named.pop("kind", None) == "stable":  # numpy's word for it
             named["stable"] = True
         text = f"jnp.{self.name}({format_call(*given, **named)})"

@@ -207,7 +207,13 @@ class TensorModule:
 
 class _TensorFunction:
     def __init__(self, name: str) -> None:
-        self.name, self.function = name, getattr(tnp, name)
+        self.name, self.function = name, operator.attrgetter(name)(tnp)
+
+    def __getattr__(self, name: str) -> _TensorFunction:
+        """Return a function of a module of functions, such as `fft`."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _TensorFunction(f"{self.name}.{name}")
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         return _apply(self.function, given, named)

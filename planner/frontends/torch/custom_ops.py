@@ -36,6 +36,7 @@ SCHEMAS = {
     "Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, int seed) -> (Tensor, Tensor, Tensor)",
     "scaled_dot_product_attention_bias_backward": "(Tensor query, Tensor key, Tensor value, Tensor grad, "
     "Tensor attn_mask, float dropout_p, bool is_causal, float? scale, int seed) -> (Tensor, Tensor, Tensor, Tensor)",
+    "fft": "(Tensor real, Tensor? imag, int[] dims, bool inverse) -> (Tensor, Tensor)",
     "grouped_mm": "(Tensor input, Tensor weight, Tensor offs) -> Tensor",
     "grouped_mm_weight_backward": "(Tensor input, Tensor grad, Tensor offs) -> Tensor",
     "histogram": "(Tensor ids, int bins) -> Tensor",
@@ -101,6 +102,7 @@ TYPES = {
     "scaled_dot_product_attention_bias_backward": lambda q, k, v, grad, mask, *rest: tuple(
         map(_first, (q, k, v, mask))
     ),
+    "fft": lambda real, *rest: (_first(real), _first(real)),
     "grouped_mm": _grouped_mm,
     "grouped_mm_weight_backward": _grouped_weight,
     "histogram": lambda ids, bins: ids.new_empty((bins,)),
@@ -168,6 +170,18 @@ def _save_attention(ctx: Context, inputs: Sequence[Any], keyword_only_inputs: di
     ctx.named = keyword_only_inputs["scale"], keyword_only_inputs["seed"]
 
 
+def _save_transform(ctx: Context, inputs: Sequence[Any], output: Any) -> None:
+    ctx.is_real, (*_, ctx.dims, ctx.inverse) = inputs[1] is None, inputs
+    ctx.set_materialize_grads(False)
+
+
+def _fft_backward(ctx: Context, real: Tensor | None, imag: Tensor | None) -> Gradients:
+    """The gradient of a transform is that of the other sign, as its matrix is symmetric."""
+    real = torch.zeros_like(imag) if real is None else real
+    grads = OPS.fft(real, imag, ctx.dims, not ctx.inverse)
+    return grads[0], None if ctx.is_real else grads[1], None, None
+
+
 def _grouped_backward(ctx: Context, grad: Tensor) -> Gradients:
     x, weight, ends = ctx.saved_tensors
     return OPS.grouped_mm(grad, weight.transpose(1, 2), ends), OPS.grouped_mm_weight_backward(x, grad, ends), None
@@ -189,6 +203,7 @@ for op, backward, keep in (
     ("rms_norm", _rms_norm_backward, _save_operands),
     ("rope", _rope_backward, _save_operands),
     ("scaled_dot_product_attention", _attention_backward, _save_attention),
+    ("fft", _fft_backward, _save_transform),
     ("grouped_mm", _grouped_backward, _save_operands),
     ("cross_entropy", _loss_backward, _save_loss),
 ):

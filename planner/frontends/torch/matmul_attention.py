@@ -133,6 +133,11 @@ def reduce_all(op: str, *operands: str, **attrs: str) -> AtenRow:
     return row
 
 
+def transform(call: AtenCall) -> Sequence[DocumentValue]:
+    """A Fourier transform of a real and maybe an imaginary part."""
+    return call.emit_all("fft", *pass_argument(call["real"], call["imag"]), dims=call["dims"], inverse=call["inverse"])
+
+
 def grouped(call: AtenCall) -> DocumentValue:
     """Multiply each group of rows by its own matrix or, for two matrices, multiply x^T y within each group of rows."""
     x, weight, ends = call["self"], call["mat2"], call["offs"]

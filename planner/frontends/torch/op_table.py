@@ -186,6 +186,7 @@ FUSED: dict[str, AtenRow] = {
     "cross_entropy": losses.cross_entropy,
     "cross_entropy_backward": losses.cross_entropy_backward,
     "dropout": random_ops.dropout,
+    "fft": matmul_attention.transform,
     "grouped_mm": matmul_attention.reduce_all("grouped_mm", "input", "weight", "offs"),
     "grouped_mm_weight_backward": matmul_attention.reduce_all("grouped_mm_weight_backward", "input", "grad", "offs"),
     "histogram": indexing.integer_histogram,

@@ -91,7 +91,7 @@ def _refuse_packing(*given: Any) -> Any:
     raise UnsupportedOp("a packed sequence", got="pack_padded_sequence", wanted=wanted)
 
 
-_APPLY, _EMBEDDING = vars(Function)["apply"].__func__, torch.embedding
+_APPLY, _EMBEDDING = vars(Function)["apply"], torch.embedding
 _NORMALIZE, _INSTANCES = functional.normalize, functional.instance_norm
 
 
@@ -99,7 +99,7 @@ def _apply_with(own: OwnGradients) -> Any:
     def apply(function: Any, *arguments: Any, **named: Any) -> Any:
         """Call a function; one of the model's code keeps its gradient where gradients are taken."""
         if named or not torch.is_grad_enabled() or not is_own(function):
-            return _APPLY(function, *arguments, **named)
+            return _APPLY.__get__(None, function)(*arguments, **named)
         return own.apply(function, *arguments)
 
     return apply
