@@ -221,3 +221,14 @@ def test_a_write_through_a_detached_tensor_is_refused_in_a_training_step() -> No
     with pytest.raises(ShardplanError, match=r"a write to a detached tensor \(got aten\.clamp_"):
         build(forward, torch.zeros(4, 4), train="sgd", layer=nn.Linear(4, 4))
     assert build(forward, torch.zeros(4, 4), layer=nn.Linear(4, 4))["nodes"]
+
+
+def test_a_layer_made_in_the_forward_pass_has_no_gradient_to_cut_off() -> None:
+    """Its weights are drawn by writes to new tensors, as where a model chooses another attention by its length."""
+
+    def forward(self: Any, x: Any) -> Any:
+        made = nn.Linear(4, 4)
+        made.weight, made.bias = self.layer.weight, self.layer.bias
+        return made(x).square().mean()
+
+    assert build(forward, torch.zeros(4, 4), train="sgd", layer=nn.Linear(4, 4))["nodes"]

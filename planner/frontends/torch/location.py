@@ -61,10 +61,17 @@ def refuse_detached_writes(graph: Graph, name: str) -> None:
         written = node.args[0] if node.args and _is_mutable(node) else None
         while isinstance(written, Node) and written.target in VIEWS:
             written = written.args[0]
-        if isinstance(written, Node) and written.target is DETACH and written.args[0].op != "placeholder":
+        if isinstance(written, Node) and written.target is DETACH and _may_have_gradient(written.args[0]):
             where = f"{name}: {source_line_of(node)}"
             wanted = "a new tensor: x + (f(x) - x).detach() writes f(x) and keeps the gradient of x"
             raise UnsupportedOp("a write to a detached tensor", where=where, got=str(node.target), wanted=wanted)
+
+
+def _may_have_gradient(source: Node) -> bool:
+    """Return whether a tensor comes from others, and so may have a gradient: it is no input and not made of nothing."""
+    while source.target is DETACH:
+        source = source.args[0]
+    return source.op != "placeholder" and bool(source.all_input_nodes)
 
 
 DETACH = torch.ops.aten.detach.default
