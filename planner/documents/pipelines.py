@@ -16,6 +16,7 @@ from planner.documents.schemas import validate_document
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.ir.program import Program
+from planner.pipeline_stages.export.stage_plan import StagePlan
 from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
@@ -133,6 +134,15 @@ def run_document(document: PipelineDocument, *, seed: int = 0) -> PipelineVerdic
     tasks = [RunTask(task.kind, task.stage, task.microbatch) for task in listed]
     ties, ranks = find_tied_units(graph, document.tied).ties, document.schedule.ranks
     return run_stages(graph, load_stages(document), tasks, ranks=ranks, ties=ties, seed=seed)
+
+
+def load_stage_plan(document: PipelineDocument) -> StagePlan:
+    """Return what exports read of a document. Raises InvalidDocument where it has no stages."""
+    if document.schedule is None:
+        raise InvalidDocument("the plan has no stages", where="plan", got=document.solver.status)
+    tasks = [[(task.kind, task.stage, task.microbatch) for task in own] for own in document.timeline]
+    ties = find_tied_units(load_graph(document.graph.document, load_mesh(document.mesh)), document.tied).ties
+    return StagePlan.of(load_stages(document), document.schedule.ranks, tasks=tasks, ties=ties)
 
 
 def load_stages(document: PipelineDocument) -> list[tuple[StageGraph, Program]]:

@@ -5,32 +5,26 @@ from __future__ import annotations
 from planner.ir.program import Program
 from planner.ir.sharding import Reduction, Sharding, held_bounds
 
-BOUNDARY = '''def local(*arrays):
+LOCAL = '''def local(*arrays):
     """What this process holds of whole arguments, in the order of ARGUMENTS."""
-    return tuple(part_of(array, *held[RANK]) for array, held in zip(arrays, ARGUMENTS.values()))
-
-
-def part_of(array, term, neutral, bounds):
+    return tuple(part_of(array, *held[RANK]) for array, held in zip(arrays, ARGUMENTS.values()))'''
+PART = '''def part_of(array, term, neutral, bounds):
     """A part of an array; of a term that is not the first, what changes nothing; beyond the ends, zeros."""
     inside = [(max(start, 0), min(stop, size)) for (start, stop), size in zip(bounds, array.shape)]
     part = array[tuple(slice(*ends) for ends in inside)].clone()
     if term and neutral is not None:
         part.fill_(neutral)
     sides = [(low - start, stop - high) for (start, stop), (low, high) in zip(bounds, inside)]
-    return torch.nn.functional.pad(part, [side for pair in reversed(sides) for side in pair])
-
-
-def whole(*results):
+    return torch.nn.functional.pad(part, [side for pair in reversed(sides) for side in pair])'''
+WHOLE = '''def whole(*results):
     """The whole results on every process, in the order of RESULTS."""
     shards = [None] * dist.get_world_size()
     # As bytes: not every dtype can be pickled.
     tensors = [waited(each).detach().cpu() for each in results]
     dist.all_gather_object(shards, [(each.reshape(-1).view(torch.uint8), each.dtype, each.shape) for each in tensors])
     parts = [[raw.view(dtype).reshape(shape) for raw, dtype, shape in each] for each in shards]
-    return tuple(joined([each[k] for each in parts], *held) for k, held in enumerate(RESULTS.values()))
-
-
-def waited(tensor):
+    return tuple(joined([each[k] for each in parts], *held) for k, held in enumerate(RESULTS.values()))'''
+JOIN = '''def waited(tensor):
     """The tensor, when the collective that makes it is done."""
     return funcol.wait_tensor(tensor) if isinstance(tensor, funcol.AsyncCollectiveTensor) else tensor
 
@@ -47,6 +41,7 @@ def joined(shards, shape, combine, held):
     for other in others:
         total = combine(total, other)
     return total'''
+BOUNDARY = "\n\n\n".join([LOCAL, PART, WHOLE, JOIN])
 COMBINE = {
     Reduction.SUM: "torch.add",
     Reduction.AVERAGE: "torch.add",

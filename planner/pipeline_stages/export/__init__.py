@@ -1,0 +1,1 @@
+"""Plans of pipelines as programs of other frameworks."""

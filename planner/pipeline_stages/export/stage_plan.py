@@ -1,0 +1,53 @@
+"""What exports of a pipeline read of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.ir.program import Program
+from planner.pipeline_stages.cuts import Tie
+from planner.pipeline_stages.pipeline_plan import PipelinePlan
+from planner.pipeline_stages.stage_graph import StageGraph
+from planner.pipeline_stages.validate import list_programs
+from planner.run.pipeline import StageProgram
+
+Task = tuple[str, int, int]
+"""forward, backward or weight; the stage; the micro-batch."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """Stages in order, the tasks of each rank in order, and the originals of copies of parameters and states."""
+
+    stages: Sequence[StageProgram]
+    tasks: Sequence[Sequence[Task]]
+    copies: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        stages: Sequence[tuple[StageGraph, Program]],
+        ranks: int,
+        *,
+        tasks: Sequence[Sequence[Task]],
+        ties: Sequence[Tie],
+    ) -> StagePlan:
+        """Return what exports read of stages on ranks."""
+        inputs = {entry.id for _, program in stages for entry in program.graph.inputs}
+        copies = {copy: original for tie in ties for copy, original in tie.copies.items() if copy in inputs}
+        return cls(list_programs(stages, ranks), tasks, copies)
+
+    @property
+    def microbatches(self) -> int:
+        return self.stages[0].program.graph.microbatches
+
+
+def make_stage_plan(plan: PipelinePlan) -> StagePlan:
+    """Return what exports read of a feasible plan."""
+    assert plan.schedule is not None, "only a feasible plan has stages"
+    tasks = [
+        [(one.task.kind.value, one.task.stage, one.task.microbatch) for one in done] for done in plan.timeline.ranks
+    ]
+    stages = [(one.stage, one.analysis.program) for one in plan.stages]
+    return StagePlan.of(stages, plan.schedule.ranks, tasks=tasks, ties=plan.ties)
