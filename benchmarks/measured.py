@@ -12,6 +12,7 @@ MODEL = ("planner/ir", "planner/ops", "planner/reshard")
 RUNNING = (*MODEL, "planner/spmd", "planner/rewrite", "planner/run")
 SOLVING = (*MODEL, "planner/choose", "solvers")
 PLANNING = (*SOLVING, "planner/planning/folded_solve.py", "planner/judge", "planner/pipeline.py", "planner/rewrite")
+PARALLELIZING = (*PLANNING, "planner/frontends/torch", "planner/export", "planner/integrations")
 ZOO = ("planner/frontends/zoo",)
 
 MEASURED: dict[str, tuple[str, ...]] = {
@@ -60,7 +61,9 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
     "tenants": ("api",),
-    "torch_programs": (*PLANNING, "planner/run", "planner/frontends/torch", "planner/export", "planner/integrations"),
+    "torch_overhead": PARALLELIZING,
+    "torch_programs": (*RUNNING, "planner/export"),
+    "torch_training": PARALLELIZING,
     "training_parity": (*RUNNING, *ZOO, "planner/export"),
     "vision_model_coverage": ("planner/frontends",),
     "zoo": (*PLANNING, *ZOO),

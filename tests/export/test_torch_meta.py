@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
-from tests.testing.gloo_modules import run_ranks
+from tests.testing.gloo_modules import run_module
 from tests.testing.torch_meta_run import MetaRun
 
 pytestmark = pytest.mark.frameworks("torch")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.frameworks("torch")
 @pytest.mark.slow
 def test_shards_are_initialized_by_seed_and_a_run_goes_on_under_another_plan(tmp_path: Path) -> None:
     """Four processes: FSDP over four devices, then FSDP and tensor parallelism on 2x2, from its sharded checkpoint."""
-    runs = [MetaRun(**each) for (each,) in run_ranks("tests.testing.torch_meta_run", tmp_path, "dp=4")]
+    runs = [MetaRun(**each) for (each,) in run_module("tests.testing.torch_meta_run", tmp_path, "dp=4")]
     assert len(runs) == 4
     for each in runs:
         assert each.is_same

@@ -19,7 +19,7 @@ from planner import Request
 from planner.errors import InvalidMesh
 from planner.export.torch_program.steps import write_step
 from planner.ir.program import OpCall
-from tests.testing.gloo_modules import run_ranks
+from tests.testing.gloo_modules import run_module
 from tests.testing.torch_steps import Trained, Training, train_over_gloo
 
 pytestmark = pytest.mark.frameworks("torch")
@@ -104,7 +104,7 @@ def test_forward_ends_with_a_loss_that_is_moved_late_and_plain_sgd_has_gradients
 
 @pytest.mark.slow
 def test_a_forward_pass_is_planned_alone_and_a_process_that_ended_is_an_error_that_names_the_op(tmp_path: Path) -> None:
-    (error, message), (other, _) = run_ranks("tests.testing.torch_dead_rank", tmp_path, "dp=2")
+    (error, message), (other, _) = run_module("tests.testing.torch_dead_rank", tmp_path, "dp=2")
     assert max(error, other) < NEAR
     assert "# 'linear': the forward program failed on rank 0 (got " in message
 

@@ -7,7 +7,6 @@ prints the error of its result against the unsharded one, and the share of the p
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -21,8 +20,8 @@ from torch.distributed.tensor import distribute_tensor
 import planner.torch
 from planner import Request
 from planner.ir.mesh import Mesh
+from tests.testing.gloo import join_gloo, run_ranks
 
-LIMIT_S = 240.0
 BATCH, TOKENS, WIDTH, WORDS = 8, 4, 16, 64
 
 
@@ -74,31 +73,19 @@ def compare_distributed(mesh: str, devices: Any) -> tuple[float, float]:
 
 def run_over_gloo(folder: Path, mesh: str) -> list[tuple[float, float]]:
     """Return the answers of all devices of a mesh."""
-    return run_ranks("tests.testing.gloo_modules", folder, mesh)
+    return run_module("tests.testing.gloo_modules", folder, mesh)
 
 
-def run_ranks(module: str, folder: Path, mesh: str) -> list[tuple[Any, ...]]:
+def run_module(module: str, folder: Path, mesh: str) -> list[tuple[Any, ...]]:
     """Return the answers that a module prints for each device of a mesh."""
-    command = [sys.executable, "-P", "-m", module]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(folder), mesh], stdout=subprocess.PIPE, text=True)
-        for rank in range(Mesh.parse(mesh).devices)
-    ]
-    try:
-        return [tuple(json.loads(rank.communicate(timeout=LIMIT_S)[0])) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    printed = run_ranks(module, Mesh.parse(mesh).devices, str(folder), mesh)
+    return [tuple(json.loads(each)) for each in printed]
 
 
 def _rank(rank: int, folder: str, mesh: str) -> tuple[float, float]:
-    torch.set_num_threads(1)
     parsed = Mesh.parse(mesh)
-    dist.init_process_group("gloo", init_method=f"file://{Path(folder, 'store')}", rank=rank, world_size=parsed.devices)
-    try:
+    with join_gloo(folder, rank, parsed.devices):
         return compare_distributed(mesh, init_device_mesh("cpu", parsed.shape, mesh_dim_names=parsed.names))
-    finally:
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

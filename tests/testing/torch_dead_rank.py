@@ -9,22 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from datetime import timedelta
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 import planner.torch
 from planner import Request
 from planner.errors import RunFailed
+from tests.testing.gloo import join_gloo
 
 PATIENCE_S = 60.0
 
 
-def _run_rank(rank: int, folder: str, mesh: str) -> list[float | str]:
-    store, patience = f"file://{Path(folder, 'store')}", timedelta(seconds=PATIENCE_S)
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=patience)
+def _run_rank(rank: int, mesh: str) -> list[float | str]:
     torch.manual_seed(0)
     module, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), torch.randn(4, 8)
     wanted = module(x)
@@ -42,6 +38,7 @@ def _run_rank(rank: int, folder: str, mesh: str) -> list[float | str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_run_rank(int(sys.argv[1]), *sys.argv[2:])))
-    sys.stdout.flush()
-    os._exit(0)  # the process group is not left in order
+    with join_gloo(sys.argv[2], int(sys.argv[1]), 2, patience_s=PATIENCE_S):
+        sys.stdout.write(json.dumps(_run_rank(int(sys.argv[1]), sys.argv[3])))
+        sys.stdout.flush()
+        os._exit(0)  # the process group is not left in order

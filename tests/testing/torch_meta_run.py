@@ -24,8 +24,8 @@ from torch.distributed.checkpoint.state_dict import (
 
 import planner.torch
 from planner import Request
-from planner.errors import InvalidRequest
 from planner.ir.mesh import Mesh
+from tests.testing.gloo import find_error, join_gloo
 from tests.testing.torch_steps import take_steps
 
 SEED, STEPS = 3, 2
@@ -74,14 +74,6 @@ def _make_optimizer(module: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
 
 
-def _error(call: Any) -> str:
-    try:
-        call()
-    except InvalidRequest as error:
-        return str(error)
-    return "no error"
-
-
 def _is_same(module: Any, values: dict[str, torch.Tensor]) -> bool:
     held = module.state_dict()
     return held.keys() == values.keys() and all(torch.equal(held[name].full_tensor(), values[name]) for name in values)
@@ -91,7 +83,7 @@ def run(folder: Path, mesh: str) -> MetaRun:
     batch = torch.arange(8), torch.arange(8) % 5
     whole = _seeded()
     first = _parallelize(mesh, "fsdp")
-    error, unset = _error(lambda: first(*batch)), _error(lambda: first.initialize(SEED, lambda owner: None))
+    error, unset = find_error(lambda: first(*batch)), find_error(lambda: first.initialize(SEED, lambda owner: None))
     first.initialize(SEED)
     is_same = _is_same(first, whole.state_dict())
     held = sum(each.to_local().numel() for each in first.parameters())
@@ -117,13 +109,8 @@ def run(folder: Path, mesh: str) -> MetaRun:
 
 
 def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
-    torch.set_num_threads(1)
-    store = f"file://{Path(folder, 'store')}"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=Mesh.parse(mesh).devices)
-    found = asdict(run(Path(folder), mesh))
-    dist.barrier()
-    dist.destroy_process_group()
-    return [found]
+    with join_gloo(folder, rank, Mesh.parse(mesh).devices):
+        return [asdict(run(Path(folder), mesh))]
 
 
 if __name__ == "__main__":

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,10 @@ import planner.torch
 from planner import Request
 from planner.ir.mesh import Mesh
 from planner.ir.rematerialization import CLONE_SUFFIX
+from tests.testing.gloo import join_gloo, run_ranks
 from tests.testing.torch_models import seeded
 
-LIMIT_S, PATIENCE_S = 900.0, 240.0
+LIMIT_S = 1800.0
 STEPS, SAVED = 5, 2
 """A checkpoint is saved after so many steps."""
 # Adam divides a gradient of rounding errors alone, as that of a key's bias, by its own size: the losses do not feel it.
@@ -69,18 +68,7 @@ def train_over_gloo(folder: Path, trainings: Sequence[Training]) -> list[list[Tr
     """Return for each training what every process has seen, or its error; all meshes have as many devices."""
     Path(folder, "trainings.pickle").write_bytes(pickle.dumps(list(trainings)))
     ranks = Mesh.parse(trainings[0].mesh).devices
-    command = [sys.executable, "-P", "-m", "tests.testing.torch_steps"]
-    started = [
-        subprocess.Popen([*command, str(rank), str(ranks), str(folder)], stderr=subprocess.PIPE, text=True)
-        for rank in range(ranks)
-    ]
-    try:
-        said = [each.communicate(timeout=LIMIT_S)[1] for each in started]
-    finally:
-        for each in started:
-            each.kill()
-    if any(each.returncode for each in started):
-        raise AssertionError("\n".join(said))
+    run_ranks("tests.testing.torch_steps", ranks, str(ranks), str(folder), limit_s=LIMIT_S)
     found = [json.loads(Path(folder, f"trained.{rank}").read_text()) for rank in range(ranks)]
     seen = [[Trained(**each) if isinstance(each, dict) else each for each in rank] for rank in found]
     return [list(each) for each in zip(*seen, strict=True)]
@@ -143,10 +131,7 @@ def take_steps(module: Any, optimizer: Any, inputs: Any, count: int) -> list[flo
     return losses
 
 
-def _run_rank(rank: int, ranks: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    store, patience = f"file://{Path(folder, 'store')}", timedelta(seconds=PATIENCE_S)
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks, timeout=patience)
+def _run_rank(rank: int, folder: str) -> None:
     found: list[dict[str, Any] | str] = []
     for number, asked in enumerate(pickle.loads(Path(folder, "trainings.pickle").read_bytes())):
         try:
@@ -156,9 +141,8 @@ def _run_rank(rank: int, ranks: int, folder: str) -> None:
         if rank == 0:
             sys.stderr.write(f"{asked} {found[-1]}\n")
     Path(folder, f"trained.{rank}").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    _run_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    with join_gloo(sys.argv[3], int(sys.argv[1]), int(sys.argv[2])):
+        _run_rank(int(sys.argv[1]), sys.argv[3])

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 import planner.torch
 from planner import Request
-from planner.errors import ShardplanError
+from tests.testing.gloo import find_error, join_gloo
 
 TRAIN = "adamw"
 
@@ -45,9 +44,7 @@ def plan_stack(mesh: str) -> planner.torch.TorchPlan:
     return planner.torch.plan(module, inputs, mesh, train=TRAIN, master="none", device=device, request=request)
 
 
-def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{Path(folder, 'store')}", rank=rank, world_size=2)
+def _run_rank(rank: int, folder: str) -> list[Any]:
     plan, (module, inputs) = Path(folder, "plan.json"), stack()
     wanted = float(module(*inputs))
     planned = planner.torch.parallelize(module, inputs, plan=plan, train=TRAIN)
@@ -67,7 +64,7 @@ def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
         lambda: planner.torch.parallelize(stack()[0], inputs, plan=Path(folder, "other.json"), train=TRAIN),
         lambda: planned(torch.full((4, 8), torch.nan)),
     ]
-    return [abs(float(loss.detach()) - wanted), *map(_find_error, calls)]
+    return [abs(float(loss.detach()) - wanted), *map(find_error, calls)]
 
 
 def _list_shapes(arguments: dict[str, Any]) -> list[list[int]]:
@@ -76,14 +73,8 @@ def _list_shapes(arguments: dict[str, Any]) -> list[list[int]]:
     return [[max(stop for _, stop in dim) for dim in zip(*ranks, strict=True)] for ranks in held]
 
 
-def _find_error(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except ShardplanError as error:
-        return str(error)
-    return "no error"
-
-
 if __name__ == "__main__":
     os.environ["SHARDPLAN_TRACE"] = str(Path(sys.argv[2], "trace"))
-    sys.stdout.write(json.dumps(_run_rank(int(sys.argv[1]), *sys.argv[2:])))
+    with join_gloo(sys.argv[2], int(sys.argv[1]), 2):
+        found = _run_rank(int(sys.argv[1]), sys.argv[2])
+    sys.stdout.write(json.dumps(found))

@@ -17,7 +17,7 @@ from planner.errors import InvalidDocument, InvalidRequest
 from planner.export.torch_program import print_torch
 from planner.usecases.compare_run import compare_run
 from tests.testing.command_line import shardplan
-from tests.testing.gloo_modules import run_ranks
+from tests.testing.gloo_modules import run_module
 from tests.testing.op_cases import CASES
 from tests.testing.sample_programs import alone, question_of, random_program
 from tests.testing.torch_traced_run import plan_stack
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[Any,
     exported = random_program(question_of(alone(next(case for case in CASES if case.op == "linear")), MESH), 1)
     Path(folder, "program.py").write_text(print_torch(exported))
     Path(folder, "other.json").write_text(json.dumps({**document, "id": "0"}))
-    return folder, run_ranks("tests.testing.torch_traced_run", folder, MESH)
+    return folder, run_module("tests.testing.torch_traced_run", folder, MESH)
 
 
 def test_bytes_of_every_collective_and_memory_between_ops_are_those_of_the_plan(run: Any) -> None:
