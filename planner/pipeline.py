@@ -12,6 +12,7 @@ from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
 from planner.judge.baseline_choice import write_baseline
+from planner.judge.pinned_layouts import list_pinned_layouts
 from planner.judge.standard_layouts import Baseline, list_baselines
 from planner.planning.certify import leave_coarse, leave_joined, leave_layout
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter, TimeLimitReached
@@ -81,7 +82,10 @@ def plan_step(
     baselines = list_baselines(graph, mesh)
     search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
     levels = list_levels(graph, mesh, request)
-    *coarse, whole = (PlanSearch(graph, model, request, search_ends, report, units, baselines) for units in levels)
+    pinned = list_pinned_layouts(graph, model, baselines, layout=request.layout) if is_pinned(graph) else []
+    *coarse, whole = (
+        PlanSearch(graph, model, request, search_ends, report, units, baselines, pinned) for units in levels
+    )
     best = None
     try:
         for search in coarse:
@@ -91,7 +95,7 @@ def plan_step(
         wall_s = deadline.elapsed_s
         if best is None:
             report.begin("pricing standard layouts")
-            layouts = _write_layouts(graph, model, baselines, deadline=deadline)
+            layouts = _write_layouts(graph, model, pinned or baselines, deadline=deadline)
             return leave_layout(graph, model, request, layouts=layouts, wall_s=wall_s)
         return leave_coarse(best, request, levels[0], wall_s=wall_s)
 
@@ -101,13 +105,12 @@ def _write_layouts(
 ) -> dict[str, tuple[Choice, Analysis]]:
     """Return the standard layouts with their figures, at least one and those that can be written before the deadline.
 
-    The layouts that store least per device come first, as they are likely to fit. A graph with pins has none: no
-    search has said which layouts meet the pins.
+    The layouts that store least per device come first, as they are likely to fit.
     """
     kinds = {entry.id: entry.type for entry in graph.inputs}
     written: dict[str, tuple[Choice, Analysis]] = {}
     by_storage = sorted(baselines, key=lambda each: sum(model.shard_bytes(kinds[i], s) for i, s in each.inputs.items()))
-    for each in () if is_pinned(graph) else by_storage:
+    for each in by_storage:
         if written and deadline.left_s == 0.0:
             break
         choice, program = write_baseline(graph, model, each)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +94,23 @@ def list_variables(
     return _VariableBuilder(time, model, units, tick).all()
 
 
+@dataclass(frozen=True)
+class PinnedVariables:
+    """The variables of single ops, restricted to what the pins allow."""
+
+    liveness: Liveness
+    model: CostModel
+    units: AxisUnits
+
+    @cached_property
+    def _builder(self) -> _VariableBuilder:
+        return _VariableBuilder(self.liveness, self.model, self.units, lambda: None)
+
+    def find_op(self, op: Op) -> Variable:
+        """Return the variable of an op. Raises InvalidSharding for a pin that no option meets."""
+        return self._builder.add_op(op)
+
+
 @dataclass
 class _VariableBuilder:
     liveness: Liveness
@@ -112,7 +130,7 @@ class _VariableBuilder:
                 self.pins[annotation.value].append(annotation)
 
     def all(self) -> list[Variable]:
-        ops = [self._add_op(op) for op in self.graph.ops]
+        ops = [self.add_op(op) for op in self.graph.ops]
         makers = {
             value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _result_layouts(op, v)
         }
@@ -141,7 +159,7 @@ class _VariableBuilder:
     def _add(self, variable: Variable) -> None:
         self.listed[variable.role, variable.name] = variable
 
-    def _add_op(self, op: Op) -> Variable:
+    def add_op(self, op: Op) -> Variable:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
         # Equal ops of repeated layers share one rule object, so its id is enough and is hashed faster than its loops.
         runs = self.graph.count_runs(op)

@@ -66,9 +66,11 @@ class _BaselineCompletion:
         return Choice(dict(self.layout.inputs), dict(self.layout.options), shared, outputs)
 
     def _find_output(self, number: int, value: str, produced: Sharding) -> Sharding:
-        """Return an output's sharding: that of the state that it replaces, else the one in which it is computed."""
+        """Return an output's sharding: that of the state that it replaces or of its pin, else as it is computed."""
         state = self.graph.state_outputs.get(number)
-        return Sharding(produced.split_axes) if state is None else self.layout.inputs[state]
+        if state is not None:
+            return self.layout.inputs[state]
+        return self.layout.outputs.get(number) or Sharding(produced.split_axes)
 
     def _find_read(self, reader: Reader, outputs: Sequence[Sharding]) -> Sharding:
         if reader.op is None:

@@ -14,8 +14,10 @@ from planner.judge.standard_layouts import Baseline
 
 
 def encode_baseline(formulation: Formulation, baseline: Baseline) -> list[int] | None:
-    """Encode a baseline as an assignment. Shared copies and outputs take their cheapest strategy given the rest.
+    """Encode a baseline as an assignment.
 
+    A graph input is brought anew into the sharding that each reader wants, as in `planner.judge.baseline_choice`: FSDP
+    gathers a parameter before each use. Other shared copies, and outputs, take their cheapest strategy given the rest.
     Returns None where required annotations of the graph rule the baseline out.
     """
     fixed: dict[int, int] = {}
@@ -27,8 +29,12 @@ def encode_baseline(formulation: Formulation, baseline: Baseline) -> list[int] |
             return None
     for entry in formulation.graph.inputs:
         node = formulation.index[Role.INPUT, entry.id]
-        if not _fix_node(fixed, formulation, node, wanted=[baseline.inputs[entry.id]]):
+        stored = baseline.inputs[entry.id]
+        if not _fix_node(fixed, formulation, node, wanted=[stored]):
             return None
+        copy = formulation.index.get((Role.SHARED_COPY, entry.id))
+        if copy is not None:
+            _fix_node(fixed, formulation, copy, wanted=[stored, stored])
     _complete_strategies(fixed, formulation)
     return [fixed[node] for node in range(len(formulation.variables))]
 
@@ -51,7 +57,7 @@ def _complete_strategies(fixed: dict[int, int], formulation: Formulation) -> Non
         leaving[edge.source].append(number)
     for role in (Role.SHARED_COPY, Role.OUTPUT):
         for node, variable in enumerate(formulation.variables):
-            if variable.role is role:
+            if variable.role is role and node not in fixed:
                 # Neighbours that are not fixed yet were priced at their best; from now on they see this choice.
                 fixed[node] = int(price[node].argmin())
                 for edge in (edges[number] for number in leaving[node]):

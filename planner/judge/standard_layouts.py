@@ -25,7 +25,7 @@ reduced, the update. The layout itself is among these plans, so that the best of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from planner.choose.hardware.efficiency import work_class
@@ -40,11 +40,12 @@ from planner.rewrite.best_effort import complete_options
 
 @dataclass(frozen=True)
 class Baseline:
-    """A named layout: shardings of the graph inputs, and options of the ops."""
+    """A named layout: shardings of the graph inputs, options of the ops, and shardings of outputs that it pins."""
 
     name: str
     inputs: Mapping[str, Sharding]
     options: Mapping[str, Option]
+    outputs: Mapping[int, Sharding] = field(default_factory=dict)
 
 
 LayoutName = Literal["replicated", "dp", "zero1", "fsdp", "hsdp", "tp", "dp+tp", "fsdp+tp"]

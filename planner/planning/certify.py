@@ -20,6 +20,7 @@ from planner.planning.plan_types import BaselineFigures, Certificate, Plan, Requ
 
 GIB = 1 << 30
 TIME_LIMIT = "time limit"
+OVER_LIMIT = "every plan holds more than the limit"
 
 
 def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request: Request) -> Certificate:
@@ -42,10 +43,10 @@ def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request:
         log=tuple(map(asdict, solution.log)),
         trajectory=tuple(map(asdict, solution.trajectory)),
     )
-    if proven.status != "feasible" or request.objective != "time" or not proven.objective_s:
+    if proven.status not in ("feasible", "unknown") or request.objective != "time":
         return proven
     bound_s = max(proven.bound_s, min_step_s(graph, model.hardware, model.mesh.devices))
-    return replace(proven, bound_s=bound_s, gap=1 - bound_s / proven.objective_s)
+    return replace(proven, bound_s=bound_s, gap=1 - bound_s / proven.objective_s if proven.objective_s else proven.gap)
 
 
 def leave_recomputation(kept: ObjectiveResult, graph: Graph, model: CostModel) -> ObjectiveResult:
@@ -142,19 +143,21 @@ def leave_nothing(
 ) -> Plan:
     """Return the answer where the time is up before any plan that fits is known, with what is proven all the same.
 
-    `coarse`: the plan of a search in which mesh axes were joined, and which found that nothing fits.
+    Where the least that every plan holds is over the limit, nothing fits. `coarse`: the plan of a search in which mesh
+    axes were joined, and which found that nothing fits.
     """
     devices = model.mesh.devices
     bound_s = min_step_s(graph, model.hardware, devices)
     least = min_memory_bytes(graph, devices, request.recompute != "none")
     fits = None if coarse is None else coarse.certificate.least_limit_bytes
+    is_proven = least > (request.memory_limit_bytes or model.hardware.memory_bytes)
     certificate = Certificate(
-        status="unknown",
+        status="infeasible" if is_proven else "unknown",
         objective_s=None,
         bound_s=bound_s,
         gap=None,
         wall_s=wall_s,
-        reason=TIME_LIMIT,
+        reason=OVER_LIMIT if is_proven else TIME_LIMIT,
         reproducible=False,
         memory_price_s_per_gib=0.0,
         least_limit_bytes=fits,

@@ -62,6 +62,7 @@ class PlanSearch:
     deadline   when the plan has to be found; writing it comes after
     units      the mesh axes that options put on loops as one
     baselines  the standard layouts
+    pinned     those with the pins of the graph, where it has any
     share      of the time that is left after formulating, for the solver
     """
 
@@ -72,6 +73,7 @@ class PlanSearch:
     report: ProgressReporter
     units: AxisUnits
     baselines: Sequence[Baseline] = ()
+    pinned: Sequence[Baseline] = ()
     share: float = 1.0
 
     @property
@@ -104,7 +106,9 @@ class PlanSearch:
         most_left_s = (1 - LAYOUTS_SHARE) * (self.deadline.left_s or 0.0)
         priced = _price_layouts(plain, layouts, priced, deadline=self.deadline.sooner(most_left_s))
         deadline = self.deadline.sooner((1 - self.share) * (self.deadline.left_s or 0.0))
-        starts = [*layouts.values(), *([coarse.choice] if coarse and coarse.choice else []), *known]
+        pinned = (encode_baseline(plain, each) for each in self.pinned)
+        completed = [plain.decode(start) for start in pinned if start is not None]
+        starts = [*layouts.values(), *completed, *([coarse.choice] if coarse and coarse.choice else []), *known]
         result = improve_result(
             self._solve(plain, starts, deadline),
             self.request,

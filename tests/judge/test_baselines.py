@@ -17,10 +17,12 @@ from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.zoo import import_zoo
 from planner.ir.collectives import Kind
+from planner.ir.execution_order import find_readers
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Reshard
 from planner.judge.analysis import Analysis
+from planner.judge.baseline_choice import write_baseline
 from planner.judge.baselines import encode_baseline
 from planner.judge.standard_layouts import Baseline, list_baselines
 from planner.planning.plan_types import Request
@@ -231,3 +233,29 @@ def test_optimizer_states_are_stored_and_updated_as_their_parameters(optimizer: 
         assert found is not None
         peaks[layout.name] = solvers.evaluate(question.problem, found).peak
     assert peaks["FSDP"] < peaks["DPxTP"] < peaks["data parallel"]
+
+
+@pytest.mark.parametrize("train", ["sgd", "adam"])
+def test_fsdp_gathers_a_parameter_before_each_use_in_a_search_and_without_one(train: str) -> None:
+    mesh = Mesh.parse("dp=2,tp=2")
+    document = import_zoo("llama-7b", layers=1, batch=4, seq=16, train=train, width=64, heads=4, vocabulary=128)
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
+    model = CostModel(mesh, load_profile("h100-sxm"))
+    question = formulate(graph, model)
+    layout = next(each for each in list_baselines(graph, mesh) if each.name == "FSDP")
+    strategies = encode_baseline(question, layout)
+    assert strategies is not None
+    searched = pipeline.write_program(question, question.decode(strategies))
+    _, alone = write_baseline(graph, model, layout)
+    # The update reads parameters as they are stored.
+    reads = [(value, reader.op) for value, readers in find_readers(graph).items() for reader in readers]
+    uses = Counter(value for value, op in reads if op is not None and graph.ops[op].phase != "update")
+    for program in (searched, alone):
+        gathered = Counter(
+            done.operand
+            for done in program.instructions
+            if isinstance(done, Reshard) and done.collective.kind is Kind.ALL_GATHER and done.operand in layout.inputs
+        )
+        weights = [entry.id for entry in graph.inputs if entry.kind == "parameter" and len(entry.type.shape) == 2]
+        assert {name: gathered[name] for name in weights} == {name: uses[name] for name in weights}
+    assert Analysis(searched, model).peak_bytes == pytest.approx(Analysis(alone, model).peak_bytes, rel=0.05)

@@ -22,6 +22,7 @@ from planner.ir.graph import Annotation
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.ir.sharding import Sharding
+from planner.judge.roofline_bounds import min_memory_bytes
 from planner.pipeline import plan, start_deadline, validate_plan, write_program
 from planner.planning.deadline import Deadline, PlanProgress, ProgressReporter, TimeLimitReached
 from planner.planning.folded_solve import Starts
@@ -147,7 +148,9 @@ def test_a_standard_layout_without_a_search_is_not_faster_than_in_one() -> None:
 def test_where_no_standard_layout_fits_the_answer_has_what_is_proven_and_their_figures(
     objective: ObjectiveName,
 ) -> None:
-    answer = cut_off("2x2x2", "pricing reshards", 1, LAYOUTS, objective=objective, memory_limit_bytes=1)
+    graph, mesh = trained("2x2x2"), Mesh.parse("2x2x2")
+    least = min_memory_bytes(graph, mesh.devices, recompute=False)
+    answer = cut_off("2x2x2", "pricing reshards", 1, LAYOUTS, objective=objective, memory_limit_bytes=least)
     assert answer.choice is None
     assert (answer.certificate.status, answer.certificate.reason) == ("unknown", "time limit")
     assert answer.certificate.bound_s > 0
@@ -157,13 +160,18 @@ def test_where_no_standard_layout_fits_the_answer_has_what_is_proven_and_their_f
     dump_plan(answer)
 
 
-def test_where_the_whole_time_is_up_one_layout_is_priced_and_pins_rule_all_out() -> None:
-    graph, mesh, asked = trained("2x2x2"), Mesh.parse("2x2x2"), Request(time_limit_s=1.0)
+def test_a_limit_below_what_any_plan_holds_is_infeasible_without_a_search() -> None:
+    graph, mesh = trained("2x2x2"), Mesh.parse("2x2x2")
+    least = min_memory_bytes(graph, mesh.devices, recompute=False)
+    proven = cut_off("2x2x2", "pricing reshards", 1, LAYOUTS, memory_limit_bytes=least - 1).certificate
+    assert (proven.status, proven.reason) == ("infeasible", "every plan holds more than the limit")
+    assert proven.least_limit_bound_bytes == least
+
+
+def test_where_the_whole_time_is_up_one_layout_is_priced() -> None:
     ended = EndedDeadline(1.0, over=["now"])
-    answer = plan(graph, mesh, CPU, request=asked, deadline=ended)
+    answer = plan(trained("2x2x2"), Mesh.parse("2x2x2"), CPU, request=Request(time_limit_s=1.0), deadline=ended)
     assert [each.name for each in answer.baselines] == ["FSDP"]
-    pinned = replace(graph, annotations=(Annotation(graph.inputs[0].id, Sharding(()), required=True),))
-    assert plan(pinned, mesh, CPU, request=asked, deadline=ended).certificate.status == "unknown"
 
 
 def test_pins_and_deterministic_requests_are_searched_in_one_level() -> None:
