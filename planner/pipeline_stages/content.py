@@ -12,14 +12,18 @@ from planner.ir.rematerialization import clone_at_positions, find_clone_position
 from planner.judge.analysis import Analysis
 from planner.planning.plan_types import Plan
 
+Passes = tuple[int, int, int]
+"""Micro-batches of a step, and those in flight after their forward and their backward pass."""
+Content = tuple[object, object, object, Passes]
 
-def describe_content(graph: Graph) -> tuple[object, ...]:
+
+def describe_content(graph: Graph) -> Content:
     """Return what a graph computes, with values numbered in order: equal for graphs that differ in names only."""
     flying = graph.in_flight
     return *describe_ops(graph), (graph.microbatches, flying.after_forward, flying.after_backward)
 
 
-def describe_ops(graph: Graph) -> tuple[object, ...]:
+def describe_ops(graph: Graph) -> tuple[object, object, object]:
     """Return the content of a graph whatever the micro-batches are."""
     number = {value: n for n, value in enumerate(graph.types)}
     return (
@@ -38,8 +42,12 @@ def describe_ops(graph: Graph) -> tuple[object, ...]:
 
 
 def rename_plan(plan: Plan, step: Graph) -> Plan:
-    """Return the plan of a step whose graph differs from the planned one in names only."""
-    if plan.analysis is None or list(plan.graph.types) == list(step.types):
+    """Return the plan of a step whose ops differ from those of the planned one in names only.
+
+    The step may have fewer micro-batches in flight.
+    """
+    is_same = list(plan.graph.types) == list(step.types) and plan.graph.in_flight == step.in_flight
+    if plan.analysis is None or is_same:
         return replace(plan, graph=step)
     graph, names = _match_names(plan.analysis.program.graph, plan.graph, step)
     analysis = Analysis(_rename_program(plan.analysis.program, graph, names), plan.model)

@@ -98,14 +98,15 @@ class StageSearch:
     def _certify(self, cuts: Cuts) -> bool:
         """Solve bounds of the stages of a partition, and return whether any was not known yet."""
         is_new = False
-        for number, span in enumerate(pairwise(cuts)):
+        spans = list(pairwise(cuts))
+        for number in _list_inwards(len(spans)):
             self.costs.deadline.check()
             parts: list[Part] = ["step", "long"]
             parts += ["through"] if self.schedule.is_split else []
             parts += [] if number else ["short"]
             for part in parts:
                 held = ALONE if part == "through" else self.held[number]
-                is_new |= self.costs.certify(part, *span, held=held)
+                is_new |= self.costs.certify(part, *spans[number], held=held)
         return is_new
 
     def _list_others(self) -> Iterator[Cuts]:
@@ -127,7 +128,8 @@ class StageSearch:
         self.costs.deadline.check()
         self.tried.add(cuts)
         spans = list(pairwise(cuts))
-        plans = [self.costs.plan(*span, held) for span, held in zip(spans, self.held, strict=True)]
+        by_number = {number: self.costs.plan(*spans[number], self.held[number]) for number in _list_inwards(len(spans))}
+        plans = [by_number[number] for number in range(len(spans))]
         if any(plan.analysis is None for plan in plans):
             needed = [plan.certificate.least_limit_bytes for plan in plans if plan.analysis is None]
             self.limits += [max(filter(None, needed))] if all(needed) else []
@@ -157,3 +159,10 @@ class StageSearch:
     def _bound_of(self, cuts: Cuts) -> float:
         tables = self.bounds.list_tables(self.step_ps)
         return float(max(table[span] for table, span in zip(tables, pairwise(cuts), strict=True)))
+
+
+def _list_inwards(count: int) -> list[int]:
+    """Return the stages from both ends inwards, so that equal ones in the middle lie between those with most and least
+    in flight.
+    """
+    return sorted(range(count), key=lambda number: min(number, count - 1 - number))

@@ -1,7 +1,9 @@
 """What an interval of units costs as a stage: its plan, and lower bounds of any plan of it.
 
 Each is a certified solve of the stage's graph (`planner.pipeline_stages.stage_graph`). Intervals of equal content are
-solved once, and a bound of one is a bound of all that are equal (`planner.pipeline_stages.interval_classes`). Of an
+solved once, and a bound of one is a bound of all that are equal (`planner.pipeline_stages.interval_classes`). More
+micro-batches in flight never cost less: where the cost with many meets the bound with few, what lies between is known
+without another solve. Of an
 interval that is not solved, a bound is the sum of the bounds of the parts that it consists of: its plan, restricted to
 a part, is a plan of the part that holds no more, and all parts together cost no more. For this, parts take no time for
 ops that belong to no unit and that several parts may need. What several parts read is shared by its readers in one
@@ -29,7 +31,7 @@ from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
-from planner.pipeline_stages.content import describe_content, describe_ops, rename_choice, rename_plan
+from planner.pipeline_stages.content import Content, Passes, describe_content, describe_ops, rename_choice, rename_plan
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.interval_classes import IntervalClasses, Span
 from planner.pipeline_stages.paths import PathPart
@@ -56,6 +58,7 @@ class StageCosts:
 
     shares       how many chunks of a rank share the memory limit
     certified    bounds by part, micro-batches in flight for those with the memory of a step, and interval
+    bounds       lower bounds and costs of parts by content
     planned      bounds of plans by micro-batches in flight and interval
     is_hopeless  whether a unit is known that fits no stage
     """
@@ -67,8 +70,8 @@ class StageCosts:
     is_split: bool
     shares: int
     deadline: Deadline
-    plans: dict[object, Plan] = field(default_factory=dict)
-    bounds: dict[object, float] = field(default_factory=dict)
+    plans: dict[Content, Plan] = field(default_factory=dict)
+    bounds: dict[Content, tuple[float, float]] = field(default_factory=dict)
     certified: dict[tuple[Part, Held], dict[Span, float]] = field(default_factory=dict)
     planned: dict[Held, dict[Span, float]] = field(default_factory=dict)
     solved_ops: int = 0
@@ -100,12 +103,23 @@ class StageCosts:
         step = self.stage(first, last).make_step(self.microbatches, held, is_split=self.is_split)
         key = describe_content(step)
         if key not in self.plans:
-            self.plans[key] = self._plan_step(step)
+            self.plans[key] = self._find_between(key) or self._plan_step(step)
         proven = self.plans[key].certificate
         bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
         if self.shares == 1:
             self.planned.setdefault(held, {}).update(dict.fromkeys(self.classes.list_equal(first, last), bound))
         return rename_plan(self.plans[key], step)
+
+    def _find_between(self, key: Content) -> Plan | None:
+        """Return a plan with at least as many micro-batches in flight that is proven as good with fewer, if one is."""
+        *_, passes = key
+        same = [(one[-1], plan) for one, plan in self.plans.items() if one[:-1] == key[:-1] and plan.choice is not None]
+        lower = max((plan.certificate.bound_s for other, plan in same if _is_within(other, passes)), default=0.0)
+        for other, plan in same:
+            upper_s = plan.certificate.objective_s or np.inf
+            if _is_within(passes, other) and upper_s - lower <= self.request.gap / 4 * upper_s:
+                return replace(plan, certificate=replace(plan.certificate, bound_s=lower, gap=1 - lower / upper_s))
+        return None
 
     def _plan_step(self, step: Graph) -> Plan:
         self.solved_ops += len(step.ops)
@@ -157,8 +171,19 @@ class StageCosts:
         key = describe_content(graph)
         if key not in self.bounds:
             known = self._list_known(graph) if part in ("step", "short", "long") else []
-            self.bounds[key] = self._solve_bound(graph, known)
-        return self.bounds[key]
+            self.bounds[key] = self._find_bound_between(key) or self._solve_bound(graph, known)
+        return self.bounds[key][0]
+
+    def _find_bound_between(self, key: Content) -> tuple[float, float] | None:
+        """Return bound and cost where those with fewer and with more micro-batches in flight agree."""
+        same = [(one[-1], proven) for one, proven in self.bounds.items() if one[:-1] == key[:-1]]
+        lower = max((bound for other, (bound, _) in same if _is_within(other, key[-1])), default=0.0)
+        upper = min((cost for other, (_, cost) in same if _is_within(key[-1], other)), default=np.inf)
+        return (lower, upper) if upper - lower <= self._part_gap * lower < np.inf else None
+
+    @property
+    def _part_gap(self) -> float:
+        return max(self.request.gap / 4, PART_GAP)
 
     def _list_free(self, graph: Graph) -> frozenset[str]:
         """Return the ops that belong to no unit, and those that add up their values."""
@@ -166,21 +191,23 @@ class StageCosts:
         own = {op.id for op in graph.ops if op.id in self.units.unit_of or (op.accumulates and op.inputs[0] in added)}
         return frozenset(op.id for op in graph.ops) - own
 
-    def _solve_bound(self, graph: Graph, known: list[Choice]) -> float:
+    def _solve_bound(self, graph: Graph, known: list[Choice]) -> tuple[float, float]:
+        """Return the lower bound and the cost found, both infinite where nothing fits."""
         self.solved_ops += len(graph.ops)
         left = self.deadline.left_s
         request = replace(
             self.request,
             microbatches=1,
             global_batch=None,
-            gap=max(self.request.gap / 4, PART_GAP),
+            gap=self._part_gap,
             time_limit_s=None if left is None else max(SHARE * left, 0.1),
         )
         try:
             solution = pipeline.solve_choice(graph, self.model, request, known=known).solution
         except TimeLimitReached:
-            return 0.0
-        return np.inf if solution.status == "infeasible" else float(solution.bound)
+            return 0.0, np.inf
+        cost = np.inf if solution.cost is None else float(solution.cost)
+        return (np.inf if solution.status == "infeasible" else float(solution.bound)), cost
 
     def count_known(self) -> int:
         """Return how many bounds are known, which only grows."""
@@ -198,11 +225,25 @@ class StageCosts:
 
     def _sum_units(self, part: Part) -> Matrix:
         if part not in self.sums:
-            each = np.array([self._bound(part, self.stage(unit, unit + 1)) for unit in range(self.units.count)])
+            each = self._bound_units(part)
             self.is_hopeless |= bool(np.isinf(each).any())
             self.sums[part] = np.cumsum([0.0, *np.where(np.isinf(each), 0.0, each)])
         bounds: Matrix = self.sums[part][None, :] - self.sums[part][:, None]
         return bounds
+
+    def _bound_units(self, part: Part) -> NDArray[np.float64]:
+        """Return the bounds of all single units, each class of equal ones solved once."""
+        each = np.full(self.units.count, np.nan)
+        for unit in range(self.units.count):
+            if np.isnan(each[unit]):
+                bound = self._bound(part, self.stage(unit, unit + 1))
+                each[[first for first, _ in self.classes.list_equal(unit, unit + 1)]] = bound
+        return each
+
+
+def _is_within(one: Passes, other: Passes) -> bool:
+    """Return whether as many micro-batches pass as in the other, with no more of them in flight."""
+    return one[0] == other[0] and one[1] <= other[1] and one[2] <= other[2]
 
 
 def _list_known(tables: Mapping[Held, Mapping[Span, float]], held: Held) -> list[tuple[Span, float]]:
