@@ -19,6 +19,7 @@ from planner.usecases.capacity_search import CapacitySearch
 Show = Callable[[str], None]
 EXCLUDED = {
     "layout": "as without the layout",
+    "stages": "as too many stages",
     "memory": "by memory",
     "infeasible": "as infeasible",
     "bound": "as no better",
@@ -77,7 +78,7 @@ def describe_search(search: CapacitySearch) -> str:
 def _name_candidate(search: CapacitySearch, number: int) -> str:
     one = search.question.candidates[number]
     batch = search.question.graphs[one.graph].batch if len(search.question.graphs) > 1 else None
-    where = f"{one.mesh.devices} {search.hardware[one.hardware].name} as {one.mesh.notation}"
+    where = f"{one.devices} {search.hardware[one.hardware].name} as {one.notation}"
     return where if batch is None else f"{where}, batch {batch}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from api.cli.parameters import with_options
 from api.cli.progress import show_capacity_progress, show_sweep_progress
 from api.cli.render_capacity import print_capacity_tables
 from api.client import ServiceClient
-from api.options import CapacityOptions, ModelOptions, ModelSeries
+from api.options import CapacityOptions, ModelOptions, ModelSeries, PipelineOptions
 from api.remote_capacity import RetryingClient, describe_question, search_on_server
 from planner import pipeline
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
@@ -24,16 +25,26 @@ from planner.documents.graphs import read_mesh
 from planner.documents.hardware import read_profile
 from planner.documents.json_reader import read_json
 from planner.documents.json_writer import check_writable, write_json
+from planner.documents.pipelines import dump_pipeline
 from planner.documents.plans import dump_plan
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends import zoo
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.pipeline_stages.pipeline_plan import PipelinePlan
+from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.validate import validate_pipeline
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.usecases import capacity as planning
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 from planner.usecases.capacity_search import CapacitySearch
-from planner.usecases.capacity_workloads import list_pass_batches, read_workload, zoo_workloads
+from planner.usecases.capacity_workloads import (
+    MAX_HALVINGS,
+    MAX_HALVINGS_WITH_STAGES,
+    list_pass_batches,
+    read_workload,
+    zoo_workloads,
+)
 
 WRITE_SHARE = 0.3
 """Share of the time limit for the plans of the frontier, where they are asked for."""
@@ -54,6 +65,7 @@ def capacity(
         str, typer.Option(help="Profiles (names or files); a price per device-hour may follow: h100-sxm=2.5,a100-sxm.")
     ],
     options: CapacityOptions,
+    pipeline_options: PipelineOptions,
     models: ModelSeries,
     *,
     mesh: Annotated[
@@ -69,14 +81,17 @@ def capacity(
 ) -> None:
     """Find which devices a model needs. Few of the meshes are planned; the others are proven to be no better.
 
-    A named model takes the options of `import zoo`. Pipeline stages cannot be asked for yet: every plan has all layers
-    on all devices.
+    A named model takes the options of `import zoo`. With --pipeline, the devices may be shared by stages, and each mesh
+    is that of one stage.
     """
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
     deadline = Deadline(options.time_limit_s, command_start())
-    question = _build_question(graphs, hardware, mesh, models=models, options=options)
+    stages = pipeline_options.to_request()
+    question = _build_question(graphs, hardware, mesh, models=models, options=options, stages=stages)
     if server is not None:
+        if stages is not None:
+            raise InvalidRequest("--pipeline with --server", wanted="one of them")
         request = describe_question(question, options, read_mesh(mesh) if mesh else None, jobs=jobs)
         _print_capacity(_search_on_server(server, request, plans, validate=validate, journal=journal), output, as_json)
         return
@@ -93,9 +108,17 @@ def capacity(
 
 
 def _build_question(
-    graphs: list[str], hardware: str, mesh: str | None, *, models: ModelSeries, options: CapacityOptions
+    graphs: list[str],
+    hardware: str,
+    mesh: str | None,
+    *,
+    models: ModelSeries,
+    options: CapacityOptions,
+    stages: PipelineRequest | None,
 ) -> CapacityQuestion:
-    workloads = tuple(w for name in graphs for w in _read_graphs(name, models, options.global_batch))
+    halvings = MAX_HALVINGS if stages is None else MAX_HALVINGS_WITH_STAGES
+    batches = None if options.global_batch is None else list_pass_batches(options.global_batch, halvings)
+    workloads = tuple(w for name in graphs for w in _read_graphs(name, models, batches or [DEFAULT_BATCH]))
     offers = tuple(map(_parse_offer, hardware.split(",")))
     candidates = enumerate_candidates(
         len(workloads),
@@ -103,8 +126,9 @@ def _build_question(
         parse_device_counts(options.devices),
         axes=options.axes,
         template=read_mesh(mesh) if mesh else None,
+        stages=stages.list_stage_counts() if stages else (1,),
     )
-    return CapacityQuestion(workloads, offers, candidates, options.to_request(), options.tokens)
+    return CapacityQuestion(workloads, offers, candidates, options.to_request(), options.tokens, stages)
 
 
 def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool) -> None:
@@ -116,7 +140,7 @@ def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool
         print_capacity_tables(console(), document)
 
 
-def _read_graphs(text: str, models: ModelSeries, global_batch: int | None) -> Iterator[CapacityWorkload]:
+def _read_graphs(text: str, models: ModelSeries, batches: list[int]) -> Iterator[CapacityWorkload]:
     """Yield a graph document, or a built-in model for every batch size and sequence length."""
     if text not in zoo.MODELS:
         if not Path(text).exists():
@@ -124,7 +148,6 @@ def _read_graphs(text: str, models: ModelSeries, global_batch: int | None) -> It
         document = validate_document(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
         yield read_workload(document)
         return
-    batches = [DEFAULT_BATCH] if global_batch is None else list_pass_batches(global_batch)
     if models.batch is not None:
         batches = _parse_numbers("--batch", models.batch)
     seqs = [None] if models.seq is None else _parse_numbers("--seq", models.seq)
@@ -206,13 +229,23 @@ def _write_plans(
     documents: dict[int, Mapping[str, Any]] = {}
     for number in search.frontier_within(budget):
         try:
-            plan = planning.plan_in_full(search, number, deadline)
+            document = _write_plan(search, number, validate=validate, deadline=deadline)
         except TimeLimitReached:
             continue
-        if plan.analysis is None:
+        if document is None:
             continue
-        document = dump_plan(pipeline.validate_plan(plan, deadline=deadline) if validate else plan)
         if folder:
             write_json(folder / f"{document['id']}.json.gz", document)
         documents[number] = document
     return documents
+
+
+def _write_plan(search: CapacitySearch, number: int, *, validate: bool, deadline: Deadline) -> dict[str, Any] | None:
+    """Return the document of a candidate's plan, or None where its program was not reached in time."""
+    plan = planning.plan_in_full(search, number, deadline)
+    if isinstance(plan, PipelinePlan):
+        asked = replace(search.question.pipeline or PipelineRequest(), stages=search.question.candidates[number].stages)
+        return dump_pipeline(validate_pipeline(plan) if validate else plan, asked) if plan.stages else None
+    if plan.analysis is None:
+        return None
+    return dump_plan(pipeline.validate_plan(plan, deadline=deadline) if validate else plan)

@@ -17,10 +17,9 @@ OPTIONS = {
 }
 """The new name by command and old option."""
 
-STAGES = "pipeline stages cannot be asked for yet: every plan has all layers on all devices"
 MICROBATCHES = "--global-batch asks for updates in as many micro-batches of each batch as it takes"
 NOT_YET = {
-    **{("capacity", option): STAGES for option in ("--stages", "--pipeline", "--schedule")},
+    ("capacity", "--stages"): "--pipeline says how many stages there are",
     **{("capacity", option): MICROBATCHES for option in ("--microbatches", "--micro-batches")},
 }
 """What to say by command and option that does not exist yet."""

@@ -12,6 +12,7 @@ from planner.units import format_bytes, format_count, format_share, format_time
 
 TITLES = {
     "layout": "cannot have the layout",
+    "stages": "cannot have so many stages",
     "memory": "need more memory than a device has",
     "infeasible": "infeasible, because a mesh that allows more shardings is infeasible",
     "bound": "proven no better than a plan that was found",
@@ -19,7 +20,6 @@ TITLES = {
     "cancelled": "not planned: cancelled",
 }
 LEFT = ("hardware", "mesh", "plan")
-NO_STAGES = "every plan has all layers on all devices: pipeline stages cannot be asked for yet"
 
 
 def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
@@ -35,11 +35,11 @@ def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
         answer = (
             ("none fits" if document["complete"] else "none found yet")
             if best is None
-            else f"{best['devices']} {best['hardware']} as {best['mesh']}"
+            else f"{best['devices']} {best['hardware']} as {_name_mesh(best)}"
         )
         out.print(f"{key.replace('_feasible', ''):<10}{answer}")
     if not frontier and document["complete"]:
-        out.print("larger meshes, smaller micro-batches and --recompute auto need less memory a device;", NO_STAGES)
+        out.print("larger meshes, smaller micro-batches, --recompute auto and --pipeline need less memory a device")
     _print_skipped(out, document)
 
 
@@ -60,7 +60,8 @@ def _columns(document: Mapping[str, Any]) -> list[str]:
         else [f"cost of a step{_cost_unit(document)}"]
     )
     plan = ["plan"] if any(point["plan"] for point in document["frontier"]) else []
-    return ["hardware", "mesh", "devices", *graph, "step", "MFU", *tokens, "gap", "memory", *plan]
+    stages, bubble = (["stages"], ["bubble"]) if document["pipeline"] else ([], [])
+    return ["hardware", "mesh", *stages, "devices", *graph, "step", "MFU", *bubble, *tokens, "gap", "memory", *plan]
 
 
 def _cost_title(document: Mapping[str, Any]) -> str:
@@ -75,10 +76,12 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
     cells = {
         "hardware": point["hardware"],
         "mesh": point["mesh"],
+        "stages": str(point["stages"]),
         "devices": str(point["devices"]),
         "batch": _name_graph(point, document),
         "step": format_time(point["objective_s"]),
         "MFU": format_share(point["mfu"]),
+        "bubble": "-" if point["bubble"] is None else format_share(point["bubble"]),
         "tokens/s": format_count(point["tokens_per_s"]),
         "tokens/s/dev": format_count(point["tokens_per_device_s"]),
         "cost/Mtoken": _format_figure(point["cost_per_million_tokens"]),
@@ -89,6 +92,10 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
         "plan": _name_plan(point["plan"]),
     }
     return [cells[column] for column in _columns(document)]
+
+
+def _name_mesh(candidate: Mapping[str, Any]) -> str:
+    return candidate["mesh"] if candidate["stages"] == 1 else f"{candidate['stages']} stages of {candidate['mesh']}"
 
 
 def _name_graph(point: Mapping[str, Any], document: Mapping[str, Any]) -> str:

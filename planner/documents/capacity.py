@@ -15,7 +15,17 @@ from planner.usecases.capacity_figures import token_figures
 from planner.usecases.capacity_question import CandidateResult, CapacityBudget, CapacityQuestion, CapacityWorkload
 from planner.usecases.capacity_search import UNBOUNDED, CapacitySearch
 
-_JOURNALED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
+_JOURNALED = (
+    "status",
+    "objective_s",
+    "bound_s",
+    "gap",
+    "peak_bytes",
+    "least_limit_bytes",
+    "wall_s",
+    "schedule",
+    "bubble",
+)
 
 
 def capacity_question_id(question: CapacityQuestion) -> str:
@@ -27,8 +37,9 @@ def capacity_question_id(question: CapacityQuestion) -> str:
                 {"document": offer.document, "price_per_device_hour": offer.price_per_device_hour}
                 for offer in question.offers
             ],
-            "candidates": [[one.graph, one.hardware, dump_mesh(one.mesh)] for one in question.candidates],
+            "candidates": [[one.graph, one.hardware, dump_mesh(one.mesh), one.stages] for one in question.candidates],
             "request": asdict(question.request),
+            "pipeline": question.pipeline and asdict(question.pipeline),
             "versions": current_versions(),
         }
     )
@@ -52,6 +63,7 @@ def dump_capacity(
         "unit": question.unit,
         "cost_unit": "price" if priced else "device_s",
         "request": asdict(question.request),
+        "pipeline": question.pipeline and asdict(question.pipeline),
         "run_tokens": question.run_tokens,
         "graphs": [_dump_workload(question, each) for each in question.graphs],
         "hardware": [
@@ -106,15 +118,14 @@ def _dump_candidate(search: CapacitySearch, number: int) -> dict[str, Any]:
             figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": search.mfu(number, step_s)}
             figures |= asdict(token_figures(search, number, step_s))
     dominated_by = (
-        None
-        if skipped is None or skipped.dominated_by is None
-        else question.candidates[skipped.dominated_by].mesh.notation
+        None if skipped is None or skipped.dominated_by is None else question.candidates[skipped.dominated_by].notation
     )
     return {
         "graph": one.graph,
         "hardware": question.offers[one.hardware].document["name"],
         "mesh": one.mesh.notation,
-        "devices": one.mesh.devices,
+        "stages": one.stages,
+        "devices": one.devices,
         "initial_bound_s": initial_bound.step_s,
         "initial_bound_bytes": initial_bound.peak_bytes,
         **figures,

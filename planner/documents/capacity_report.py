@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from planner.documents.pipeline_sections import PipelineRequestDocument
 from planner.documents.plan_sections import RequestDocument
 from planner.documents.schemas import validate_document
 from planner.documents.strict_model import Id, Name, Size, StrictModel, Version2
@@ -40,14 +41,15 @@ class CapacityRequestDocument(RequestDocument):
 class CandidateDocument(StrictModel):
     """A graph on a mesh of one kind of hardware: its plan's figures, or why it was skipped.
 
-    `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning; `bound_s` is proven by the
-    solver. `dominated_by` is the mesh whose plan proves this one no better. The figures of tokens and of a run are
-    those of `planner.usecases.capacity_figures`.
+    `mesh` is that of each stage. `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning;
+    `bound_s` is proven by the solver. `dominated_by` is the mesh whose plan proves this one no better. The figures of
+    tokens and of a run are those of `planner.usecases.capacity_figures`.
     """
 
     graph: Size
     hardware: Id
     mesh: Name
+    stages: Annotated[int, Field(ge=1)] = 1
     devices: Annotated[int, Field(ge=1)]
     initial_bound_s: Annotated[float, Field(gt=0)]
     initial_bound_bytes: Size
@@ -58,6 +60,8 @@ class CandidateDocument(StrictModel):
     peak_bytes: Size | None = None
     least_limit_bytes: Size | None = None
     wall_s: float | None = None
+    schedule: Name | None = None
+    bubble: float | None = None
     cost: float | None = None
     time_s: float | None = None
     mfu: float | None = None
@@ -94,6 +98,7 @@ class CapacityDocument(StrictModel):
     unit: Literal["step", "token"]
     cost_unit: Literal["price", "device_s"]
     request: CapacityRequestDocument
+    pipeline: PipelineRequestDocument | None = None
     run_tokens: float | None = None
     graphs: Annotated[list[CapacityGraphDocument], Field(min_length=1)]
     hardware: Annotated[list[OfferDocument], Field(min_length=1)]

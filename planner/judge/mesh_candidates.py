@@ -28,11 +28,20 @@ MAX_CANDIDATES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class MeshCandidate:
-    """A mesh for one of the graphs on one of the hardware profiles, both by number."""
+    """A mesh for one of the graphs on one of the hardware profiles, both by number; `mesh` is that of each stage."""
 
     graph: int
     hardware: int
     mesh: Mesh
+    stages: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.stages * self.mesh.devices
+
+    @property
+    def notation(self) -> str:
+        return self.mesh.notation if self.stages == 1 else f"{self.stages} x ({self.mesh.notation})"
 
 
 def enumerate_meshes(devices: int, axes: int, template: Mesh | None = None) -> Iterator[Mesh]:
@@ -116,20 +125,24 @@ def enumerate_candidates(
     axes: int,
     template: Mesh | None = None,
     most: int | None = None,
+    stages: Sequence[int] = (1,),
 ) -> tuple[MeshCandidate, ...]:
     """Return each mesh for each graph and hardware, or only the first `most`.
 
+    `stages`: numbers of pipeline stages to consider, which share the devices equally.
+
     Raises InvalidRequest where there are more than MAX_CANDIDATES, before one is listed.
     """
-    count = graphs * hardware * sum(count_meshes(devices, axes, template) for devices in numbers)
+    parts = [(ranks, devices // ranks) for devices in numbers for ranks in stages if devices % ranks == 0]
+    count = graphs * hardware * sum(count_meshes(devices, axes, template) for _, devices in parts)
     if count > MAX_CANDIDATES:
         wanted = f"at most {MAX_CANDIDATES}: fewer numbers of devices, or fewer axes"
         raise InvalidRequest("too many meshes", got=count, wanted=wanted)
     candidates = (
-        MeshCandidate(g, h, mesh)
+        MeshCandidate(g, h, mesh, ranks)
         for g in range(graphs)
         for h in range(hardware)
-        for devices in numbers
+        for ranks, devices in parts
         for mesh in enumerate_meshes(devices, axes, template)
     )
     return tuple(islice(candidates, most))

@@ -41,6 +41,10 @@ class PipelineRequest:
             raise InvalidRequest("pipeline stages", got=stages, wanted=f"1 to {MAX_STAGES}, or auto")
         return cls(None if stages == AUTO else int(stages[:9]), schedule, virtual_stages)
 
+    def list_stage_counts(self) -> list[int]:
+        """Return the numbers of stages to consider: the one that is given, or all powers of two."""
+        return [1 << power for power in range(MAX_STAGES.bit_length())] if self.stages is None else [self.stages]
+
     def list_schedules(self, ranks: int, microbatches: int) -> list[PipelineSchedule]:
         """Return the schedules to consider with a number of ranks."""
         if ranks == 1 and self.virtual_stages == 1:

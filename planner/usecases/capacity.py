@@ -34,10 +34,12 @@ from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import parse_hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
+from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
+from planner.usecases.capacity_stages import plan_candidate_stages, plan_stages_in_full
 from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated
 
 StartTask = Callable[[CandidateTask], Callable[[], CandidateResult] | None]
@@ -131,11 +133,11 @@ def _take_next(search: CapacitySearch, waiting: list[int], deadline: Deadline) -
     soon: most devices, fewest axes, fewest tokens.
     """
     place = 0
-    if deadline.seconds is not None and not search.running and not search.points():
+    if deadline.seconds is not None and search.question.pipeline is None and not search.running and not search.points():
 
         def ease(number: int) -> tuple[int, int, int]:
             one = search.question.candidates[number]
-            return one.mesh.devices, -len(one.mesh.axes), -(search.question.graphs[one.graph].tokens or 0)
+            return one.devices, -len(one.mesh.axes), -(search.question.graphs[one.graph].tokens or 0)
 
         place = max(range(len(waiting)), key=lambda each: ease(waiting[each]))
     return waiting.pop(place)
@@ -179,6 +181,8 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     try:
         share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
         request = _limit_time(task.request, task.deadline, share=share)
+        if task.pipeline is not None:
+            return plan_candidate_stages(task, graph, hardware, request)
         result = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), request, known=known, cutoff=cutoff)
     except TimeLimitReached:
         return UNFINISHED
@@ -207,7 +211,7 @@ def _limit_time(request: Request, deadline: Deadline, *, share: float) -> Reques
     return replace(request, time_limit_s=min(share * deadline.left_s, request.time_limit_s or math.inf))
 
 
-def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None = None) -> Plan:
+def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None = None) -> Plan | PipelinePlan:
     """Return the plan of a candidate that was planned. It is no worse than the candidate's known choice.
 
     It has no program where the `deadline` is reached. Raises TimeLimitReached where it was before.
@@ -216,6 +220,8 @@ def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None 
     task, outcome = search.make_task(number), search.outcomes[number]
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     hardware = parse_hardware(task.profile)
+    if task.pipeline is not None:
+        return plan_stages_in_full(task, graph, hardware, request)
     mesh = replace(task.mesh, device=hardware.name)
     known = [] if outcome.choice is None else [outcome.choice]
     return pipeline.plan(graph, mesh, hardware, request=request, known=known)

@@ -37,7 +37,7 @@ def token_figures(search: CapacitySearch, number: int, step_s: float) -> TokenFi
     """Return the figures of a step of a candidate that takes `step_s`."""
     question = search.question
     one = question.candidates[number]
-    tokens, devices = question.count_tokens(one), one.mesh.devices
+    tokens, devices = question.count_tokens(one), one.devices
     if not tokens or not step_s:
         return TokenFigures()
     price, power_w = question.offers[one.hardware].price_per_device_hour, search.hardware[one.hardware].power_w

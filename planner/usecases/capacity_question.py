@@ -13,6 +13,7 @@ from planner.errors import InvalidRequest
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import MeshCandidate
 from planner.judge.pareto import Point
+from planner.pipeline_stages.request import PipelineRequest
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 
@@ -41,7 +42,8 @@ class CapacityQuestion:
     """Graphs, hardware, and candidate meshes. Raises InvalidRequest where they cannot be compared.
 
     `run_tokens` is how many tokens a whole run processes; None: not asked. With a global batch in the request a step of
-    every graph is one update on so many sequences, in as many micro-batches as they take.
+    every graph is one update on so many sequences, in as many micro-batches as they take. `pipeline` says which stages
+    and schedules are considered; each candidate has its own number of stages.
     """
 
     graphs: tuple[CapacityWorkload, ...]
@@ -49,6 +51,7 @@ class CapacityQuestion:
     candidates: tuple[MeshCandidate, ...]
     request: Request
     run_tokens: float | None = None
+    pipeline: PipelineRequest | None = None
 
     def __post_init__(self) -> None:
         if not self.candidates:
@@ -94,14 +97,17 @@ class CapacityQuestion:
 
     def point(self, candidate: MeshCandidate, step_s: float) -> Point:
         """Return devices, cost and seconds of a step, or per token; the cost is in device-seconds without prices."""
-        devices, hour = candidate.mesh.devices, self.offers[candidate.hardware].price_per_device_hour
+        devices, hour = candidate.devices, self.offers[candidate.hardware].price_per_device_hour
         seconds = step_s / (self.count_tokens(candidate) or 1)
         return Point(devices, devices * seconds * (1.0 if hour is None else hour / SECONDS_PER_HOUR), seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """Result of planning a candidate: the status of a plan, or `BOUNDED`; times in seconds per step."""
+    """Result of planning a candidate: the status of a plan, or `BOUNDED`; times in seconds per step.
+
+    `schedule` and `bubble` are those of a candidate with stages.
+    """
 
     status: str
     objective_s: float | None
@@ -111,6 +117,8 @@ class CandidateResult:
     least_limit_bytes: int | None
     wall_s: float
     choice: Choice | None = field(default=None, repr=False)
+    schedule: str | None = None
+    bubble: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +135,7 @@ class CandidateTask:
     start: Choice | None
     cutoff_s: float | None
     deadline: Deadline = field(default_factory=Deadline)
+    pipeline: PipelineRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +153,8 @@ class CapacityBudget:
 class SkippedCandidate:
     """Why a candidate was not planned.
 
-    It is "layout" where the mesh cannot have the one asked for, "memory", "infeasible", "bound", "time" where the time
-    limit ran out, or "cancelled". `dominated_by` is the
+    It is "layout" where the mesh cannot have the one asked for, "stages" where the graph or the schedule cannot have so
+    many, "memory", "infeasible", "bound", "time" where the time limit ran out, or "cancelled". `dominated_by` is the
     number of the candidate that proves it, if one does.
     """
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.choose.formulate import Choice
@@ -16,9 +16,10 @@ from planner.ir.graph import Graph
 from planner.judge.mesh_candidates import MeshCandidate, TierCounts, devices_per_tier, mesh_distance, refines
 from planner.judge.mfu import model_flops, utilisation
 from planner.judge.pareto import Point, pareto_frontier
-from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_step_s
+from planner.judge.roofline_bounds import Floor
 from planner.judge.standard_layouts import check_layout
 from planner.notebook import HtmlTable, notebook_html
+from planner.pipeline_stages.cuts import find_units
 from planner.planning.deadline import Deadline
 from planner.planning.plan_search import is_pinned
 from planner.rewrite.accumulate import accumulate_gradients
@@ -30,6 +31,7 @@ from planner.usecases.capacity_question import (
     CapacityQuestion,
     SkippedCandidate,
 )
+from planner.usecases.capacity_stages import bound_candidate, estimate_step_s, list_candidate_schedules, take_turns
 
 BOUNDED = "bounded"
 """Status of a candidate that was proven, by its bound alone, to be no better than a known plan."""
@@ -50,6 +52,7 @@ class CapacitySearch:
     outcomes: dict[int, CandidateResult] = field(default_factory=dict)
     skipped: dict[int, SkippedCandidate] = field(default_factory=dict)
     running: list[int] = field(default_factory=list)
+    _estimates: dict[int, float] = field(default_factory=dict)
 
     @cached_property
     def hardware(self) -> tuple[Hardware, ...]:
@@ -59,22 +62,43 @@ class CapacitySearch:
     def order(self) -> list[int]:
         """Numbers of the candidates in the order of reports."""
         listed = self.question.candidates
-        return sorted(range(len(listed)), key=lambda n: (listed[n].mesh.devices, -len(listed[n].mesh.axes), n))
+        return sorted(
+            range(len(listed)), key=lambda n: (listed[n].devices, listed[n].stages, -len(listed[n].mesh.axes), n)
+        )
 
     @cached_property
     def bounds(self) -> dict[int, Floor]:
-        """Lower bounds of each candidate, which depend on its number of devices alone."""
-        known: dict[tuple[int, int, int], Floor] = {}
+        """Lower bounds of each candidate, which depend on its numbers of devices and stages alone."""
+        known: dict[tuple[int, int, int, int], Floor] = {}
         return {number: self._find_bounds(one, known) for number, one in enumerate(self.question.candidates)}
 
-    def _find_bounds(self, one: MeshCandidate, known: dict[tuple[int, int, int], Floor]) -> Floor:
-        key = one.graph, one.hardware, one.mesh.devices
+    def _find_bounds(self, one: MeshCandidate, known: dict[tuple[int, int, int, int], Floor]) -> Floor:
+        key = one.graph, one.hardware, one.stages, one.mesh.devices
         if key not in known:
-            graph = self._graphs[one.graph]
             recompute = self.question.request.recompute != "none"
-            seconds = min_step_s(graph, self.hardware[one.hardware], one.mesh.devices)
-            known[key] = Floor(seconds, min_memory_bytes(graph, one.mesh.devices, recompute))
+            is_plain = all(self._list_schedules(one))
+            graph, hardware = self._graphs[one.graph], self.hardware[one.hardware]
+            known[key] = bound_candidate(graph, hardware, one, is_plain=is_plain, recompute=recompute)
         return known[key]
+
+    def _list_schedules(self, one: MeshCandidate) -> list[bool]:
+        if self.question.pipeline is None or one.stages == 1:
+            return [True]
+        microbatches = self._graphs[one.graph].microbatches
+        return list_candidate_schedules(self.question.pipeline, one.stages, microbatches)
+
+    def _has_stages(self, one: MeshCandidate) -> bool:
+        """Return whether the graph has so many stages, and a schedule for them."""
+        chunks = self.question.pipeline.virtual_stages if self.question.pipeline else 1
+        return one.stages == 1 or (
+            one.stages * chunks <= self._unit_counts[one.graph] and bool(self._list_schedules(one))
+        )
+
+    @cached_property
+    def _unit_counts(self) -> dict[int, int]:
+        """The parts of each graph that can be stages, where stages are considered."""
+        graphs = {one.graph for one in self.question.candidates if one.stages > 1}
+        return {number: find_units(self._graphs[number]).count for number in sorted(graphs)}
 
     @cached_property
     def _graphs(self) -> tuple[Graph, ...]:
@@ -94,11 +118,11 @@ class CapacitySearch:
     def mfu(self, number: int, step_s: float) -> float:
         """Return the model FLOPs utilization of a step of a candidate (`planner.judge.mfu`)."""
         one = self.question.candidates[number]
-        return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.mesh.devices, step_s=step_s)
+        return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.devices, step_s=step_s)
 
     def prepare_figures(self) -> None:
         """Count what bounds and figures are computed from, which takes seconds for a large graph."""
-        self.bounds, self._flops  # noqa: B018
+        self.bounds, self._flops, self._unit_counts  # noqa: B018
 
     @cached_property
     def _flops(self) -> list[dict[str, float]]:
@@ -118,7 +142,8 @@ class CapacitySearch:
         has_pins = self.question.request.layout is not None or is_pinned(self._graphs[one.graph])
         for other, outcome in self.outcomes.items():
             candidate = self.question.candidates[other]
-            is_comparable = not has_pins and (candidate.graph, candidate.hardware) == (one.graph, one.hardware)
+            kinds = [(each.graph, each.hardware, each.stages) for each in (candidate, one)]
+            is_comparable = not has_pins and kinds[0] == kinds[1]
             if other == number or (is_comparable and refines(self._tier_counts[other], self._tier_counts[number])):
                 yield other, outcome
 
@@ -136,6 +161,8 @@ class CapacitySearch:
         """Return why a candidate need not be planned, or None where it has to be."""
         if not self._has_layout(number):
             return SkippedCandidate("layout")
+        if not self._has_stages(self.question.candidates[number]):
+            return SkippedCandidate("stages")
         floor, known = self.bounds[number], list(self._refining_outcomes(number))
         if floor.peak_bytes > self.memory_limit_bytes(number):
             return SkippedCandidate("memory")
@@ -198,17 +225,20 @@ class CapacitySearch:
     def _row(self, number: int) -> tuple[str, ...]:
         one, outcome = self.question.candidates[number], self.outcomes[number]
         step_s = outcome.objective_s or 0.0
-        where = one.mesh.notation, self.hardware[one.hardware].name, str(one.mesh.devices)
+        where = one.notation, self.hardware[one.hardware].name, str(one.devices)
         figures = format_time(step_s), f"{self.question.point(one, step_s).cost:.4g}"
         shares = format_share(self.mfu(number, step_s)), format_share(outcome.gap)
         return *where, *figures, *shares, format_bytes(outcome.peak_bytes or 0)
 
-    def sort_candidates(self, numbers: Iterable[int]) -> list[int]:
+    def sort_candidates(self, numbers: Collection[int]) -> list[int]:
         """Sort candidates into the order in which to plan them.
 
         Fewest devices come first; among these most axes, as their bounds hold for meshes of fewer axes; among these
-        the meshes nearest to that of the fastest plan so far, which are the most likely to improve on it.
+        the meshes nearest to that of the fastest plan so far, which are the most likely to improve on it. Where stages
+        are considered, the numbers of devices take turns, each with its most promising candidate.
         """
+        if self.question.pipeline is not None:
+            return self._sort_by_promise(numbers)
         listed, fastest = self.question.candidates, dict[tuple[int, int], int]()
         for number in sorted(dict(self.points()), key=lambda n: self.outcomes[n].objective_s or 0.0):
             fastest.setdefault(_candidate_kind(listed[number]), number)
@@ -216,9 +246,19 @@ class CapacitySearch:
         def priority(number: int) -> tuple[float, ...]:
             one, lead = listed[number], fastest.get(_candidate_kind(listed[number]))
             far = 0.0 if lead is None else mesh_distance(one.mesh, listed[lead].mesh)
-            return one.mesh.devices, -len(one.mesh.axes), far, number
+            return one.devices, -len(one.mesh.axes), far, number
 
         return sorted(numbers, key=priority)
+
+    def _sort_by_promise(self, numbers: Collection[int]) -> list[int]:
+        """Sort candidates so that the numbers of devices take turns, the most promising ones first."""
+        question = self.question
+        for number in set(self.order) - self._estimates.keys():
+            one = question.candidates[number]
+            hardware, batch = self.hardware[one.hardware], question.graphs[one.graph].batch
+            self._estimates[number] = estimate_step_s(self.bounds[number], one, hardware, batch)
+        turns = Counter(question.candidates[number].devices for number in (*self.outcomes, *self.running))
+        return take_turns(numbers, self._estimates, {n: question.candidates[n].devices for n in numbers}, turns)
 
     def start(self, number: int) -> Choice | None:
         """Return the choice of the nearest mesh with as many axes, or None where no such mesh has one."""
@@ -249,5 +289,7 @@ class CapacitySearch:
     def make_task(self, number: int, deadline: Deadline | None = None) -> CandidateTask:
         one, question = self.question.candidates[number], self.question
         graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
-        known = self.start(number), self.cutoff_s(number)
-        return CandidateTask(graph, profile, one.mesh, question.request, *known, deadline or Deadline())
+        known, stages = (self.start(number), self.cutoff_s(number)), None
+        if question.pipeline is not None and one.stages > 1:
+            stages = replace(question.pipeline, stages=one.stages)
+        return CandidateTask(graph, profile, one.mesh, question.request, *known, deadline or Deadline(), stages)

@@ -12,6 +12,8 @@ from planner.frontends.zoo import import_zoo
 from planner.usecases.capacity_question import CapacityWorkload
 
 MAX_HALVINGS = 6
+MAX_HALVINGS_WITH_STAGES = 10
+"""Stages take many micro-batches, which are small."""
 
 
 def read_workload(document: Mapping[str, Any]) -> CapacityWorkload:
@@ -31,12 +33,12 @@ def zoo_workloads(
         yield read_workload(import_zoo(name, batch=batch, seq=seq, **options))
 
 
-def list_pass_batches(global_batch: int) -> list[int]:
+def list_pass_batches(global_batch: int, halvings: int = MAX_HALVINGS) -> list[int]:
     """Return the micro-batches to try for an update on `global_batch` sequences: it, a half, a quarter, ..."""
     if global_batch < 1:
         raise InvalidRequest("global batch", got=global_batch, wanted="1 sequence or more")
-    halvings = (1 << k for k in range(MAX_HALVINGS + 1))
-    return [global_batch // parts for parts in halvings if global_batch % parts == 0]
+    counts = (1 << k for k in range(halvings + 1))
+    return [global_batch // parts for parts in counts if global_batch % parts == 0]
 
 
 def _token_shape(document: Mapping[str, Any]) -> Sequence[int] | None:

@@ -15,7 +15,9 @@ KEYS = {"candidates", "frontier", "smallest_feasible", "cheapest", "fastest", "c
 
 # Words after `capacity GRAPH`, and what the one message says.
 BAD = [
-    (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "pipeline stages cannot be asked for yet"),
+    (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "pipeline stages of a graph without phases"),
+    (["--devices", "4", "--hardware", "cpu", "--pipeline", "0"], "pipeline stages (got 0"),
+    (["--devices", "4", "--hardware", "cpu", "--stages", "4"], "--pipeline says how many stages"),
     (["--devices", "4", "--hardware", "cpu", "--microbatches", "4"], "--global-batch asks for updates"),
     (["--devices", "8..4", "--hardware", "cpu"], "numbers of devices (got 8..4"),
     (["--devices", "4", "--hardware", "h101"], "unknown hardware (got h101"),

@@ -1,0 +1,72 @@
+"""Capacity with pipeline stages: bounds are below every plan, and the frontier is that of planning all candidates."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from planner.documents.capacity import dump_capacity
+from planner.documents.capacity_report import checked_capacity
+from planner.documents.hardware import read_profile
+from planner.frontends.zoo import import_zoo
+from planner.judge.mesh_candidates import enumerate_candidates
+from planner.judge.pareto import pareto_frontier
+from planner.pipeline_stages.request import PipelineRequest
+from planner.planning.plan_types import Request
+from planner.usecases.capacity import plan_candidate, plan_in_full, search_meshes
+from planner.usecases.capacity_question import CapacityQuestion, HardwareOffer
+from planner.usecases.capacity_search import CapacitySearch
+from planner.usecases.capacity_stages import take_turns
+from planner.usecases.capacity_workloads import read_workload
+
+GAP, GLOBAL_BATCH, BATCHES = 1e-2, 8, (2, 8)
+SIZES: dict[str, Any] = {"layers": 1, "heads": 4, "width": 64, "feed_forward": 128, "vocabulary": 64}
+
+
+@cache
+def question(pipeline: PipelineRequest, numbers: tuple[int, ...] = (2, 4)) -> CapacityQuestion:
+    graphs = [read_workload(import_zoo("llama-7b", batch=batch, seq=32, train="sgd", **SIZES)) for batch in BATCHES]
+    candidates = enumerate_candidates(2, 1, numbers, axes=1, stages=pipeline.list_stage_counts())
+    offers = (HardwareOffer(read_profile("h100-sxm"), None),)
+    request = Request(gap=GAP, global_batch=GLOBAL_BATCH)
+    return CapacityQuestion(tuple(graphs), offers, candidates, request, pipeline=pipeline)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_the_frontier_is_that_of_planning_all_and_no_plan_is_below_its_bound(schedule: Any) -> None:
+    asked = question(PipelineRequest(None, schedule))
+    everything, found = CapacitySearch(asked), search_meshes(asked)
+    fitting = [n for n in everything.order if everything.find_skip_reason(n) is None]
+    planned = {n: plan_candidate(everything.make_task(n)) for n in fitting}
+    for number, outcome in planned.items():
+        assert everything.bounds[number].step_s <= (outcome.objective_s or 0.0)
+        assert everything.bounds[number].peak_bytes <= (outcome.peak_bytes or 0)
+    points = {n: asked.point(asked.candidates[n], outcome.objective_s or 0.0) for n, outcome in planned.items()}
+    for number in pareto_frontier(points.items()):
+        assert any(point.is_no_worse(points[number], 2 * GAP) for _, point in found.points())
+
+
+def test_candidates_with_more_stages_than_parts_are_skipped_and_the_document_says_the_stages_of_each() -> None:
+    search = search_meshes(question(PipelineRequest(None), numbers=(8,)))
+    numbers = [n for n in search.order if search.question.candidates[n].stages == 8]
+    assert {search.skipped[n].skip_reason for n in numbers} == {"stages"}
+    document = dump_capacity(search)
+    assert checked_capacity(document, "capacity") == document
+    assert {one["stages"] for one in document["candidates"]} == {1, 2, 4, 8}
+    assert {one["devices"] for one in document["candidates"]} == {8}
+
+
+def test_a_candidate_with_stages_is_planned_in_full() -> None:
+    search = search_meshes(question(PipelineRequest(2)))
+    number = search.frontier()[0]
+    plan = plan_in_full(search, number)
+    assert plan.devices == search.question.candidates[number].devices  # type: ignore[union-attr]
+    assert search.outcomes[number].bubble is not None
+
+
+def test_numbers_of_devices_take_turns() -> None:
+    estimates = {0: 3.0, 1: 1.0, 2: 2.0, 3: 5.0}
+    assert take_turns(estimates, estimates, {0: 8, 1: 8, 2: 16, 3: 16}, {}) == [1, 2, 0, 3]
+    assert take_turns(estimates, estimates, {0: 8, 1: 8, 2: 16, 3: 16}, {8: 2}) == [2, 3, 1, 0]
