@@ -87,11 +87,9 @@ def capacity(
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
     deadline = Deadline(options.time_limit_s, command_start())
-    stages = pipeline_options.to_request()
+    stages = _read_stages(pipeline_options, server)
     question = _build_question(graphs, hardware, mesh, models=models, options=options, stages=stages)
     if server is not None:
-        if stages is not None:
-            raise InvalidRequest("--pipeline with --server", wanted="one of them")
         request = describe_question(question, options, read_mesh(mesh) if mesh else None, jobs=jobs)
         _print_capacity(_search_on_server(server, request, plans, validate=validate, journal=journal), output, as_json)
         return
@@ -105,6 +103,13 @@ def capacity(
     _print_capacity(dump_capacity(search, budget, documents), output, as_json)
     if search.is_cancelled:
         raise typer.Exit(INTERRUPTED)
+
+
+def _read_stages(options: PipelineOptions, server: str | None) -> PipelineRequest | None:
+    stages = options.to_request()
+    if stages is not None and server is not None:
+        raise InvalidRequest("--pipeline with --server", wanted="one of them")
+    return stages
 
 
 def _build_question(

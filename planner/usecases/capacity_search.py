@@ -19,7 +19,8 @@ from planner.judge.pareto import Point, pareto_frontier
 from planner.judge.roofline_bounds import Floor
 from planner.judge.standard_layouts import check_layout
 from planner.notebook import HtmlTable, notebook_html
-from planner.pipeline_stages.cuts import find_units
+from planner.pipeline_stages.cuts import Units
+from planner.pipeline_stages.tied_parameters import list_units
 from planner.planning.deadline import Deadline
 from planner.planning.plan_search import is_pinned
 from planner.rewrite.accumulate import accumulate_gradients
@@ -76,40 +77,43 @@ class CapacitySearch:
         key = one.graph, one.hardware, one.stages, one.mesh.devices
         if key not in known:
             recompute = self.question.request.recompute != "none"
-            is_plain = all(self._list_schedules(one))
-            graph, hardware = self._graphs[one.graph], self.hardware[one.hardware]
-            known[key] = bound_candidate(graph, hardware, one, is_plain=is_plain, recompute=recompute)
+            graphs = [self._graphs[one.graph]]
+            if one.stages > 1:
+                graphs = [self._accumulate(units.graph) for units in self._units[one.graph]]
+            hardware, is_plain = self.hardware[one.hardware], all(self._list_schedules(one))
+            floors = [bound_candidate(g, hardware, one, is_plain=is_plain, recompute=recompute) for g in graphs]
+            known[key] = Floor(min(f.step_s for f in floors), min(f.peak_bytes for f in floors))
         return known[key]
 
     def _list_schedules(self, one: MeshCandidate) -> list[bool]:
-        if self.question.pipeline is None or one.stages == 1:
-            return [True]
-        microbatches = self._graphs[one.graph].microbatches
-        return list_candidate_schedules(self.question.pipeline, one.stages, microbatches)
+        return list_candidate_schedules(self.question.pipeline, one.stages, self._graphs[one.graph].microbatches)
 
     def _has_stages(self, one: MeshCandidate) -> bool:
         """Return whether the graph has so many stages, and a schedule for them."""
         chunks = self.question.pipeline.virtual_stages if self.question.pipeline else 1
-        return one.stages == 1 or (
-            one.stages * chunks <= self._unit_counts[one.graph] and bool(self._list_schedules(one))
-        )
+        most = max((units.count for units in self._units.get(one.graph, ())), default=1)
+        return one.stages == 1 or (one.stages * chunks <= most and bool(self._list_schedules(one)))
 
     @cached_property
-    def _unit_counts(self) -> dict[int, int]:
+    def _units(self) -> dict[int, list[Units]]:
         """The parts of each graph that can be stages, where stages are considered."""
         graphs = {one.graph for one in self.question.candidates if one.stages > 1}
-        return {number: find_units(self._graphs[number]).count for number in sorted(graphs)}
+        return {number: list_units(self._passes[number]) for number in sorted(graphs)}
 
     @cached_property
     def _graphs(self) -> tuple[Graph, ...]:
-        """The graphs of a step, each on its first candidate mesh: bounds read only what is the same on all meshes."""
+        """The graphs of a step."""
+        return tuple(map(self._accumulate, self._passes))
+
+    def _accumulate(self, graph: Graph) -> Graph:
+        return accumulate_gradients(graph, self.question.request.microbatches, self.question.request.global_batch)
+
+    @cached_property
+    def _passes(self) -> tuple[Graph, ...]:
+        """The graphs of a pass, each on its first candidate mesh: bounds read only what is the same on all meshes."""
         meshes = {one.graph: one.mesh for one in reversed(self.question.candidates)}
         documents = (GraphDocument.model_validate(asked.document) for asked in self.question.graphs)
-        asked = self.question.request
-        return tuple(
-            accumulate_gradients(load_graph(document, meshes[number]), asked.microbatches, asked.global_batch)
-            for number, document in enumerate(documents)
-        )
+        return tuple(load_graph(document, meshes[number]) for number, document in enumerate(documents))
 
     @cached_property
     def _tier_counts(self) -> list[tuple[TierCounts, ...]]:
@@ -122,7 +126,7 @@ class CapacitySearch:
 
     def prepare_figures(self) -> None:
         """Count what bounds and figures are computed from, which takes seconds for a large graph."""
-        self.bounds, self._flops, self._unit_counts  # noqa: B018
+        self.bounds, self._flops  # noqa: B018
 
     @cached_property
     def _flops(self) -> list[dict[str, float]]:

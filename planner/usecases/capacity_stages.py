@@ -32,11 +32,13 @@ MISFIT = 0.2
 """By which share of its bound a candidate is thought slower for each doubling away from the rule of thumb."""
 
 
-def list_candidate_schedules(pipeline: PipelineRequest, stages: int, microbatches: int) -> list[bool]:
+def list_candidate_schedules(pipeline: PipelineRequest | None, stages: int, microbatches: int) -> list[bool]:
     """Return, for each schedule of a number of stages, whether it is one whose passes follow each other at once.
 
     Empty where no schedule can be had.
     """
+    if pipeline is None or stages == 1:
+        return [True]
     try:
         schedules = replace(pipeline, stages=stages).list_schedules(stages, microbatches)
     except InvalidRequest:
