@@ -182,7 +182,7 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
         share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
         request = _limit_time(task.request, task.deadline, share=share)
         if task.pipeline is not None:
-            return plan_candidate_stages(task, graph, hardware, request)
+            return plan_candidate_stages(task, graph, hardware, request=request)
         result = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), request, known=known, cutoff=cutoff)
     except TimeLimitReached:
         return UNFINISHED
@@ -221,7 +221,7 @@ def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None 
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     hardware = parse_hardware(task.profile)
     if task.pipeline is not None:
-        return plan_stages_in_full(task, graph, hardware, request)
+        return plan_stages_in_full(task, graph, hardware, request=request)
     mesh = replace(task.mesh, device=hardware.name)
     known = [] if outcome.choice is None else [outcome.choice]
     return pipeline.plan(graph, mesh, hardware, request=request, known=known)

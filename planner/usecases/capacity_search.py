@@ -260,9 +260,9 @@ class CapacitySearch:
         for number in set(self.order) - self._estimates.keys():
             one = question.candidates[number]
             hardware, batch = self.hardware[one.hardware], question.graphs[one.graph].batch
-            self._estimates[number] = estimate_step_s(self.bounds[number], one, hardware, batch)
+            self._estimates[number] = estimate_step_s(self.bounds[number], one, hardware, batch=batch)
         turns = Counter(question.candidates[number].devices for number in (*self.outcomes, *self.running))
-        return take_turns(numbers, self._estimates, {n: question.candidates[n].devices for n in numbers}, turns)
+        return take_turns(numbers, self._estimates, {n: question.candidates[n].devices for n in numbers}, planned=turns)
 
     def start(self, number: int) -> Choice | None:
         """Return the choice of the nearest mesh with as many axes, or None where no such mesh has one."""

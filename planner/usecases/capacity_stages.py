@@ -58,7 +58,7 @@ def bound_candidate(graph: Graph, hardware: Hardware, one: MeshCandidate, *, is_
     return Floor(step_s, min_memory_bytes(graph, one.devices, recompute))
 
 
-def estimate_step_s(floor: Floor, one: MeshCandidate, hardware: Hardware, batch: int | None) -> float:
+def estimate_step_s(floor: Floor, one: MeshCandidate, hardware: Hardware, *, batch: int | None) -> float:
     """Return a guess of a candidate's step that says which one to plan first, and proves nothing.
 
     The rule of thumb is that of Narayanan et al. (SC 2021): the last axis of the mesh joins the devices of a node, for
@@ -73,7 +73,7 @@ def estimate_step_s(floor: Floor, one: MeshCandidate, hardware: Hardware, batch:
 
 
 def take_turns(
-    numbers: Iterable[int], estimates: Mapping[int, float], devices: Mapping[int, int], planned: Mapping[int, int]
+    numbers: Iterable[int], estimates: Mapping[int, float], devices: Mapping[int, int], *, planned: Mapping[int, int]
 ) -> list[int]:
     """Sort candidates so that numbers of devices take turns, those of which least were planned first.
 
@@ -86,16 +86,18 @@ def take_turns(
     return [number for *_, number in sorted(by_turn)]
 
 
-def plan_stages_in_full(task: CandidateTask, graph: Graph, hardware: Hardware, request: Request) -> PipelinePlan:
+def plan_stages_in_full(task: CandidateTask, graph: Graph, hardware: Hardware, *, request: Request) -> PipelinePlan:
     """Return the plan of a candidate in its stages."""
     assert task.pipeline is not None, "a candidate with stages"
     mesh = replace(task.mesh, device=hardware.name)
     return plan_pipeline(graph, mesh, hardware, pipeline=task.pipeline, request=request)
 
 
-def plan_candidate_stages(task: CandidateTask, graph: Graph, hardware: Hardware, request: Request) -> CandidateResult:
+def plan_candidate_stages(
+    task: CandidateTask, graph: Graph, hardware: Hardware, *, request: Request
+) -> CandidateResult:
     """Plan a candidate in its stages, and return its figures."""
-    plan = plan_stages_in_full(task, graph, hardware, request)
+    plan = plan_stages_in_full(task, graph, hardware, request=request)
     proven, schedule = plan.certificate, plan.schedule
     return CandidateResult(
         status=proven.status,

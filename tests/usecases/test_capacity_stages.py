@@ -68,5 +68,5 @@ def test_a_candidate_with_stages_is_planned_in_full() -> None:
 
 def test_numbers_of_devices_take_turns() -> None:
     estimates = {0: 3.0, 1: 1.0, 2: 2.0, 3: 5.0}
-    assert take_turns(estimates, estimates, {0: 8, 1: 8, 2: 16, 3: 16}, {}) == [1, 2, 0, 3]
-    assert take_turns(estimates, estimates, {0: 8, 1: 8, 2: 16, 3: 16}, {8: 2}) == [2, 3, 1, 0]
+    assert take_turns(estimates, estimates, {0: 8, 1: 8, 2: 16, 3: 16}, planned={}) == [1, 2, 0, 3]
+    assert take_turns(estimates, estimates, {0: 8, 1: 8, 2: 16, 3: 16}, planned={8: 2}) == [2, 3, 1, 0]
