@@ -31,15 +31,15 @@ class Floor(NamedTuple):
 
 def min_step_s(graph: Graph, hardware: Hardware, devices: int) -> float:
     """Return a lower bound on the seconds of a step, with a margin for the cost model's rounding to picoseconds."""
-    return _sum_least(graph, [graph.count_runs(op) for op in graph.ops], hardware, devices)
+    return _sum_least(graph, [graph.count_runs(op) for op in graph.ops], hardware, devices=devices)
 
 
 def min_passes_s(graph: Graph, hardware: Hardware, devices: int) -> float:
     """Return a lower bound on the seconds of the passes of one micro-batch, without the update."""
-    return _sum_least(graph, [int(op.phase != "update") for op in graph.ops], hardware, devices)
+    return _sum_least(graph, [int(op.phase != "update") for op in graph.ops], hardware, devices=devices)
 
 
-def _sum_least(graph: Graph, runs: list[int], hardware: Hardware, devices: int) -> float:
+def _sum_least(graph: Graph, runs: list[int], hardware: Hardware, *, devices: int) -> float:
     """Return the least seconds of all ops of a graph, each run so many times."""
     alone = CostModel(Mesh.parse("1"), hardware)
     known: dict[object, float] = {}  # equal ops of repeated layers are bounded once
