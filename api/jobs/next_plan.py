@@ -1,9 +1,9 @@
 """Which plan, or which sweep, a worker takes next.
 
-A plan whose worker is gone comes first: one whose lease has expired, or ends later than a lease can that began now,
-because the clock was set back. Else each tenant waits in a line of its own, in the order in which plans were queued.
-Next is the first plan of the tenant of which the fewest are being solved; among those, of the tenant whose last start
-was longest ago. So one tenant's plans delay another's by the plans that run, however many wait.
+A plan whose worker is gone comes first: one whose lease has expired, or ends later than a lease can that began about
+now, because the clock was set back. Else each tenant waits in a line of its own, in the order in which plans were
+queued. Next is the first plan of the tenant of which the fewest are being solved; among those, of the tenant whose last
+start was longest ago. So one tenant's plans delay another's by the plans that run, however many wait.
 
 Each tenant that waits costs some index lookups, however many plans wait: tenants are found one after the other, as the
 least name above the last one ("loose index scan", PostgreSQL wiki). Who claims locks the plan and passes over those
@@ -66,4 +66,4 @@ _WAITS = plans.c.kind == KIND, plans.c.state == "queued"
 ANY_WAITS = select(or_(exists().where(*_LOST), exists().where(*_WAITS)))
 LOCK_LOST = _lock_first(*_LOST)
 LOCK_IN_TURN = _lock_first(*_WAITS, plans.c.tenant == _IN_TURN.scalar_subquery())
-"""Parameters: `kind`, `now`, and `latest`, when a lease ends that begins now."""
+"""Parameters: `kind`, `now`, and `latest`, after which no lease ends that began by the same clock."""

@@ -91,10 +91,14 @@ class PlanRepository:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def workers(self, within_s: float) -> int:
-        """Return the number of workers on all hosts that sent a heartbeat in the last seconds."""
+        """Return the number of workers on all hosts that sent a heartbeat in the last seconds.
+
+        One that is later than now was sent before the clock was set back, and tells nothing.
+        """
         with self.store.connect() as connection:
-            oldest_heartbeat = self.store.now(connection) - within_s
-            return connection.execute(select(func.count()).where(workers.c.seen_at >= oldest_heartbeat)).scalar_one()
+            now = self.store.now(connection)
+            is_recent = workers.c.seen_at.between(now - within_s, now + within_s)
+            return connection.execute(select(func.count()).where(is_recent)).scalar_one()
 
 
 def _select_records() -> Select[Any]:

@@ -144,7 +144,8 @@ class JobQueue:
 
     def _read_clock(self, connection: Connection) -> dict[str, float]:
         now = self.store.now(connection)
-        return {"now": now, "latest": now + self.lease_s}
+        # Twice a lease: another host's may have begun since the clock was read, and is not from before it was set back.
+        return {"now": now, "latest": now + 2 * self.lease_s}
 
     def renew(self, lease: Lease) -> bool:
         """Extend a lease. Return False where it is lost or the plan has ended."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, or_, select, update
 
 from api.jobs.database import Database
 from api.jobs.tables import deliveries, keys, plans, webhooks
@@ -105,15 +105,16 @@ class WebhookStore:
         )
         query = fields.join(webhooks, webhooks.c.id == columns.webhook)
         with self.store.connect() as connection:
-            if connection.execute(query.where(columns.due_at <= self.store.now(connection)).limit(1)).first() is None:
+            if connection.execute(query.where(_is_due(self.store.now(connection))).limit(1)).first() is None:
                 return None
         with self.store.begin() as connection:
             now = self.store.now(connection)
-            due = query.where(columns.due_at <= now).order_by(columns.due_at).limit(1)
+            due = query.where(_is_due(now)).order_by(columns.due_at).limit(1)
             row = connection.execute(due.with_for_update(of=deliveries, skip_locked=True)).first()
             if row is None:
                 return None
-            claimed = {"due_at": now + DELIVERY_LEASE_S, "attempts": row.attempts + 1}
+            queued_at = case((columns.created_at > now, now), else_=columns.created_at)
+            claimed = {"due_at": now + DELIVERY_LEASE_S, "attempts": row.attempts + 1, "created_at": queued_at}
             connection.execute(update(deliveries).where(columns.number == row.number).values(claimed))
         return Delivery(*row[:-1], row.attempts + 1)
 
@@ -132,6 +133,11 @@ class WebhookStore:
             connection.execute(postponed.values(due_at=later))
             connection.execute(update(deliveries).where(this_one).values(due_at=later))
             connection.execute(delete(deliveries).where(this_one, columns.attempts >= MAX_ATTEMPTS))
+
+
+def _is_due(now: float) -> ColumnElement[bool]:
+    """Return whether a delivery is due; one that was queued later than now was so before the clock was set back."""
+    return or_(deliveries.c.due_at <= now, deliveries.c.created_at > now)
 
 
 def queue_deliveries(connection: Connection, now: float, number: int, *, result: dict[str, Any]) -> None:
