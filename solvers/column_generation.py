@@ -167,7 +167,7 @@ class ColumnGeneration:
             self._solve_mip(self._support)
         if not self._is_gap_reached(cost):
             if gained > MIN_GAIN * self._open_gap and self._is_bound_close(cost):
-                self._relaxation = separate_cuts(
+                self._relaxation, _ = separate_cuts(
                     self._state, self._relaxation, self._flags, time_steps=self._time_steps
                 )
                 self._time_steps = list(dict.fromkeys([*self._time_steps, *self._relaxation.multipliers]))

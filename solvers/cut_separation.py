@@ -41,28 +41,32 @@ TOLERANCE, PAIR_WORK = 1e-7, 2e4
 LP_SECONDS = 20.0
 
 
-def separate_cuts(state: SolveState, relaxation: Relaxation, flags: Mask, *, time_steps: Sequence[int]) -> Relaxation:
+def separate_cuts(
+    state: SolveState, relaxation: Relaxation, flags: Mask, *, time_steps: Sequence[int], rounds: int = MAX_ROUNDS
+) -> tuple[Relaxation, Floats]:
     """Return the relaxation with the cuts that the LP of the flagged strategies (flat) finds, after passing messages at
-    that LP's multipliers. The relaxation itself is returned if the worker was killed.
+    that LP's multipliers, and the LP's values of these strategies. Where the LP has no optimum or the worker was
+    killed, they are the relaxation itself and no values.
 
-    time_steps: the first capacity rows of the LP.
+    time_steps: the first capacity rows of the LP. rounds: most rounds of the loop.
     """
     own = relaxation.model.restriction.problem
     restriction = Restriction.identity(own).restricted_to(flags).problem
     cost, timed = state.cost or state.largest_cost, state.seconds_left is not None
-    task = SeparationTask(restriction, state.problem.arrays.time_steps, time_steps, cost, state.target_gap, timed)
+    first_cut = state.problem.arrays.time_steps
+    task = SeparationTask(restriction, first_cut, time_steps, cost, state.target_gap, timed, rounds)
     cuts = state.run_in_worker(task)
-    if cuts is None:
-        return relaxation
-    state.charge(cuts.work)
+    state.charge(0.0 if cuts is None else cuts.work)
+    if cuts is None or not cuts.messages.size:
+        return relaxation, np.zeros(0)
     # The cuts' bases hold for every strategy of a node, so they can be computed again for all strategies.
     stronger, cut_steps = with_cuts(own, list(cuts.cuts))
     of_cuts = {t: multiplier for t, multiplier in zip(cut_steps, cuts.cuts.values(), strict=True) if t >= 0}
     tightened = relaxation.with_rows(stronger, cuts.multipliers | of_cuts)
-    if not (relaxation.allowed & ~flags).any() and cuts.messages.size:
+    if not (relaxation.allowed & ~flags).any():
         tightened.set_messages(flags, cuts.messages)
     tightened.pass_messages(PASS_ROUNDS, STALL)
-    return tightened
+    return tightened, cuts.point
 
 
 def select_promising(arrays: ProblemArrays, min_marginals: Integers, known: Mask, *, pairs: int) -> Mask:
@@ -92,7 +96,7 @@ class SeparationTask:
 
     original_steps: how many of its time steps are capacity rows, not cuts; only these are rounded. time_steps: the
     first capacity rows. cost: that of a good assignment. gap: the relative target gap. has_clock: whether LPs have a
-    time limit.
+    time limit. rounds: most rounds.
     """
 
     problem: Problem
@@ -101,12 +105,13 @@ class SeparationTask:
     cost: int
     gap: float
     has_clock: bool
+    rounds: int
 
     def __call__(self) -> SeparatedCuts:
         """Solve and cut until nothing is violated or the LP's cost stops rising."""
         loop, idle, work = SeparationLoop(self), 0, 0.0
         loop.add_capacity_rows(self.time_steps)
-        for _ in range(MAX_ROUNDS):
+        for _ in range(self.rounds):
             before = loop.cost
             any_violated = loop.run_round()
             work += PAIR_WORK * loop.pairs
@@ -115,17 +120,19 @@ class SeparationTask:
             idle = 0 if gained or not loop.has_all_rows else idle + 1
             if not any_violated or idle >= PATIENCE or left <= self.gap * loop.cost:
                 break
-        return SeparatedCuts(*loop.cuts(), loop.messages, work)
+        return SeparatedCuts(*loop.cuts(), loop.messages, loop.point, work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparatedCuts:
     """The binding cuts with their multipliers, the multipliers of the problem's own time steps (both in cost units per
-    byte), the LP's duals as messages (empty: it was not solved), and the units of work done."""
+    byte), the LP's duals as messages (empty: it was not solved), its values of the strategies (flat), and the units of
+    work done."""
 
     cuts: dict[MirCut, float]
     multipliers: dict[int, float]
     messages: Floats
+    point: Floats
     work: float
 
 

@@ -222,7 +222,7 @@ def _close_gap(state: SolveState, relaxation: Relaxation, seed: int) -> Relaxati
             flags = select_promising(
                 relaxation.model.arrays, relaxation.min_marginals(), relaxation.incumbent_flags(), pairs=CUT_PAIRS
             )
-            relaxation = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
+            relaxation, _ = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
         complete |= pairs >= MAX_MIP_PAIRS
         if state.is_exhausted or (turn and complete and (state.gap or 1.0) > 0.8 * before):
             break

@@ -10,7 +10,8 @@ relaxation, from which strategies are excluded whenever incumbent or bound have 
 3. while much is left, column generation, whose master LPs improve the multipliers and whose cuts the bound;
 4. the MIP of everything that is left, once it is small enough, in a worker process while the search goes on. It is
    started again only where so much has been excluded meanwhile that the rest is a much smaller problem;
-5. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it.
+5. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it. Where
+   a knapsack is what is left, it is not: the other core grows a proof tree, whose branches are bounded by LP duals.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from functools import partial
 
 import numpy as np
 
+from solvers.branch_and_bound import ProofTree
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
 from solvers.evaluation import find_peaks, usage_profile
+from solvers.isolated_process import Meanwhile
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
 from solvers.solve_state import SolveState
@@ -118,7 +121,23 @@ class Engine:
             self._cut()
         if not state.is_exhausted and not self._relaxation.is_done:
             time_steps = list(dict.fromkeys([*result.time_steps, *self._relaxation.multipliers]))
-            prove_rest(state, self._relaxation, time_steps, seed=self._seed)
+            self._prove(time_steps, concurrent)
+        return True
+
+    def _prove(self, time_steps: list[int], concurrent: bool) -> None:
+        """Prove the cost by CP-SAT and by a proof tree: at the same time if `concurrent`, else one after the other."""
+        state, tree = self._state, ProofTree(self._state, self._relaxation)
+        meanwhile = partial(self._prove_meanwhile, tree) if concurrent else None
+        prove_rest(state, self._relaxation, time_steps, seed=self._seed, meanwhile=meanwhile)
+        while tree.can_grow and not state.is_exhausted:
+            tree.grow()
+
+    def _prove_meanwhile(self, tree: ProofTree, has_result: Callable[[], bool]) -> bool:
+        """Take one step beside CP-SAT: grow the tree or, where it cannot grow, walk. Returns True."""
+        if tree.can_grow:
+            tree.grow()
+        else:
+            self._search.walk_while(has_result)
         return True
 
     def _improve_meanwhile(self, smaller: float, has_result: Callable[[], bool]) -> bool:
@@ -145,22 +164,31 @@ class Engine:
             flags = select_promising(
                 relaxation.model.arrays, relaxation.min_marginals(), relaxation.incumbent_flags(), pairs=CUT_PAIRS
             )
-            self._relaxation = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
+            self._relaxation, _ = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
             self._cut_cost = state.cost
         self._fix()
 
 
-def prove_rest(state: SolveState, relaxation: Relaxation, time_steps: list[int], *, seed: int) -> None:
+def prove_rest(
+    state: SolveState,
+    relaxation: Relaxation,
+    time_steps: list[int],
+    *,
+    seed: int,
+    meanwhile: Meanwhile | None = None,
+) -> None:
     """Let CP-SAT prove the bound, or find a cheaper assignment, among what the relaxation has not excluded.
 
-    time_steps: the capacity rows of its model; fewer rows than the problem's only weaken the bound.
+    time_steps: the capacity rows of its model; fewer rows than the problem's only weaken the bound. meanwhile: what to
+    do until it has ended (None: wait).
     """
     if state.is_exhausted or relaxation.is_done or state.assignment is None:
         return
     restriction, upper_cutoff, left = relaxation.model.restriction, state.upper_cutoff, state.seconds_left
     seconds = None if left is None else TIME_MARGIN * left
     with state.operator("CP-SAT", restriction.problem.arrays.pairs):
-        proof = state.run_in_worker(partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed))
+        work = partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed)
+        proof = state.run_in_worker(work, meanwhile)
         if proof is not None:
             bound, assignment = proof
             if assignment is not None:

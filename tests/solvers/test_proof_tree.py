@@ -1,0 +1,118 @@
+"""Proof trees: exact on small problems, whatever the linear programs do, and quick where fractions pack a knapsack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from solvers import Node, Problem
+from solvers.branch_and_bound import MAX_OPEN, ProofTree
+from solvers.evaluation import evaluate
+from solvers.isolated_process import WorkerFailed
+from solvers.oriented_graph import OrientedGraph
+from solvers.potentials import FixedPoint
+from solvers.relaxation import Relaxation
+from solvers.solve_state import SolveState
+from tests.testing.random_problems import contracting, dear, tiny, tiny_public, with_best
+from tests.testing.seeds import at_least, seeds
+
+SEEDS = seeds(24, 3000)
+NODES = 14
+
+
+def tree_of(problem: Problem, *, passes: int = 1) -> tuple[SolveState, ProofTree]:
+    state = SolveState(problem, 0.0, 600.0, True, None, None)
+    scale = FixedPoint.of(OrientedGraph.of(problem.arrays).degree, state.largest_cost)
+    relaxation = Relaxation.for_problem(state, scale)
+    relaxation.pass_messages(passes, 0.0)
+    return state, ProofTree(state, relaxation)
+
+
+def grow(state: SolveState, tree: ProofTree) -> int:
+    """Grow the tree until nothing is open; return the number of branches."""
+    count = 0
+    while tree.can_grow and not state.is_exhausted:
+        tree.grow()
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("make", [tiny, tiny_public, contracting, dear])
+def test_a_tree_alone_proves_what_the_exhaustive_search_finds(make: Callable[[int], Problem]) -> None:
+    """Without an incumbent to start from and without multipliers; `tiny` has usage on edges."""
+    proven = 0
+    for seed in SEEDS:
+        problem, wanted = with_best(make, seed)
+        if problem.limit is None:
+            continue
+        state, tree = tree_of(problem)
+        grow(state, tree)
+        assert state.failures == [], seed
+        assert state.is_closed, seed
+        if wanted is None:
+            assert state.is_infeasible, seed
+        else:
+            assert (state.cost, state.bound) == (wanted[1].cost, wanted[1].cost), seed
+        proven += 1
+    assert proven > at_least(1 / 2, len(SEEDS))
+
+
+def test_the_bound_of_an_open_tree_is_below_the_optimum() -> None:
+    for seed in SEEDS:
+        problem, wanted = with_best(tiny_public, seed)
+        if wanted is None or problem.limit is None:
+            continue
+        state, tree = tree_of(problem)
+        bounds = [state.bound]
+        while tree.can_grow and not state.is_exhausted:
+            tree.grow()
+            bounds.append(state.bound)
+        assert bounds == sorted(bounds), seed
+        assert bounds[-1] <= wanted[1].cost, seed
+
+
+def _odd_knapsack() -> Problem:
+    """Return nodes that use two bytes or, for 1000 and their number more, none, and a limit that is odd."""
+    nodes = [Node(f"n{i}", np.array([0, 1000 + i]), np.array([2, 0]), (0, 1)) for i in range(NODES)]
+    return Problem(nodes, [], NODES - 1)
+
+
+def test_a_tree_of_a_knapsack_is_small() -> None:
+    problem = _odd_knapsack()
+    state, tree = tree_of(problem)
+    assert grow(state, tree) <= 20
+    assert state.cost == state.bound == sum(1000 + i for i in range(NODES - (NODES - 1) // 2))
+
+
+def test_a_tree_whose_linear_programs_all_fail_is_slow_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise WorkerFailed("the worker process died")
+
+    monkeypatch.setattr("solvers.solve_state.run_isolated", fail)
+    problem, wanted = with_best(tiny_public, 3)
+    assert wanted is not None
+    state, tree = tree_of(problem)
+    grow(state, tree)
+    assert state.cost == state.bound == wanted[1].cost
+    assert set(state.failures) <= {"the worker process died"}
+
+
+def test_a_tree_keeps_its_bound_where_the_time_is_up() -> None:
+    problem = _odd_knapsack()
+    state, tree = tree_of(problem)
+    before, state.stop_reason = state.bound, "time limit"
+    tree.grow()
+    assert tree.can_grow
+    assert state.bound >= before
+    state.stop_reason = ""
+    grow(state, tree)
+    assert state.assignment is not None
+    assert state.bound == evaluate(problem, state.assignment).cost
+
+
+def test_a_tree_with_too_many_open_branches_does_not_grow() -> None:
+    _, tree = tree_of(_odd_knapsack())
+    tree._open *= MAX_OPEN
+    assert not tree.can_grow
