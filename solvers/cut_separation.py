@@ -57,7 +57,7 @@ def separate_cuts(
     task = SeparationTask(restriction, first_cut, time_steps, cost, state.target_gap, timed, rounds)
     cuts = state.run_in_worker(task)
     state.charge(0.0 if cuts is None else cuts.work)
-    if cuts is None or not cuts.messages.size:
+    if cuts is None or not cuts.point.size:
         return relaxation, np.zeros(0)
     # The cuts' bases hold for every strategy of a node, so they can be computed again for all strategies.
     stronger, cut_steps = with_cuts(own, list(cuts.cuts))
@@ -126,7 +126,7 @@ class SeparationTask:
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparatedCuts:
     """The binding cuts with their multipliers, the multipliers of the problem's own time steps (both in cost units per
-    byte), the LP's duals as messages (empty: it was not solved), its values of the strategies (flat), and the units of
+    byte), the LP's duals as messages, its values of the strategies (flat; empty: it was not solved), and the units of
     work done."""
 
     cuts: dict[MirCut, float]
@@ -139,8 +139,8 @@ class SeparatedCuts:
 class SeparationLoop:
     """A linear program and the capacity rows and cuts added to it so far.
 
-    cost: the LP's optimum in cost units. point: its values of the strategies (flat). messages: its duals as messages
-    (empty before it). has_all_rows: the optimum satisfies every capacity row.
+    cost: the LP's optimum in cost units. point: its values of the strategies (flat; empty before it). messages: its
+    duals as messages. has_all_rows: the optimum satisfies every capacity row.
     """
 
     def __init__(self, task: SeparationTask) -> None:
@@ -150,7 +150,7 @@ class SeparationLoop:
         self._lp, self._first = self._polytope.to_lp(), task.problem.arrays.time_steps
         self._cuts, self._multipliers = list[MirCut](), dict[int, float]()
         self.has_all_rows, self.messages = False, np.zeros(0)
-        self.cost, self.pairs, self.point = 0.0, self._polytope.pairs, np.zeros(task.problem.arrays.cost.size)
+        self.cost, self.pairs, self.point = 0.0, self._polytope.pairs, np.zeros(0)
 
     def add_capacity_rows(self, time_steps: Iterable[int]) -> None:
         """Add the capacity rows of these time steps before the first round."""

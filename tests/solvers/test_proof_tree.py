@@ -10,7 +10,6 @@ import pytest
 from solvers import Node, Problem
 from solvers.branch_and_bound import MAX_OPEN, ProofTree
 from solvers.evaluation import evaluate
-from solvers.isolated_process import WorkerFailed
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
 from solvers.relaxation import Relaxation
@@ -84,19 +83,6 @@ def test_a_tree_of_a_knapsack_is_small() -> None:
     state, tree = tree_of(problem)
     assert grow(state, tree) <= 20
     assert state.cost == state.bound == sum(1000 + i for i in range(NODES - (NODES - 1) // 2))
-
-
-def test_a_tree_whose_linear_programs_all_fail_is_slow_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise WorkerFailed("the worker process died")
-
-    monkeypatch.setattr("solvers.solve_state.run_isolated", fail)
-    problem, wanted = with_best(tiny_public, 3)
-    assert wanted is not None
-    state, tree = tree_of(problem)
-    grow(state, tree)
-    assert state.cost == state.bound == wanted[1].cost
-    assert set(state.failures) <= {"the worker process died"}
 
 
 def test_a_tree_keeps_its_bound_where_the_time_is_up() -> None:
