@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from api.cli.database_option import open_database
-from api.cli.options import DatabaseOption, JsonOption, print_json, requires_service_extra
+from api.cli.options import DatabaseOption, JsonOption, print_json, requires_extra
 from api.settings import DAY_S, WORKER_TTL_S
 
-with requires_service_extra():
+with requires_extra("service", "the service"):
     from api.jobs.plan_repository import PlanRepository
     from api.jobs.retention import back_up, list_queue, purge
 

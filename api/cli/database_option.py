@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from api.cli.options import requires_service_extra
+from api.cli.options import requires_extra
 from api.settings import database_url
 
-with requires_service_extra():
+with requires_extra("service", "the service"):
     from api.jobs.database import Database
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from api.cli.database_option import open_database
-from api.cli.options import DatabaseOption, JsonOption, print_json, requires_service_extra
+from api.cli.options import DatabaseOption, JsonOption, print_json, requires_extra
 
-with requires_service_extra():
+with requires_extra("service", "the service"):
     from api.jobs.api_keys import ApiKey, ApiKeys, Scope
 
 keys = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)

@@ -49,10 +49,9 @@ def print_json_or_lines(document: Document, as_json: bool, describe: Callable[[D
 
 
 @contextmanager
-def requires_service_extra() -> Iterator[None]:
-    """Raise InvalidRequest where an import inside the block fails because the extra `service` is not installed."""
+def requires_extra(extra: str, where: str) -> Iterator[None]:
+    """Raise InvalidRequest where an import inside the block fails because an extra of the package is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
-        wanted = "pip install shardplan[service]"
-        raise InvalidRequest(f"no module {error.name}", where="the service", wanted=wanted) from None
+        raise InvalidRequest(f"no module {error.name}", where=where, wanted=f"pip install shardplan[{extra}]") from None

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import DatabaseOption, requires_service_extra
+from api.cli.options import DatabaseOption, requires_extra
 from api.jobs.worker_process import WorkerProcesses
 from api.settings import Limits, Settings, database_url, is_loopback
 from api.tracing import start_export
 from planner.errors import InvalidRequest
 
-with requires_service_extra():
+with requires_extra("service", "the service"):
     import uvicorn
     from fastapi import FastAPI
 

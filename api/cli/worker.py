@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import DatabaseOption, requires_service_extra
+from api.cli.options import DatabaseOption, requires_extra
 from api.cli.serve import configure_logging, run_app
 from api.jobs.worker_process import WorkerProcesses
 from api.settings import Settings, database_url
 
-with requires_service_extra():
+with requires_extra("service", "the service"):
     from api.http.app import create_worker_app
     from api.service import Service
 
