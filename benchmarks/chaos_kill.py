@@ -200,6 +200,16 @@ def rounds(made: Callable[[bool], ChaosService], book: KillSchedule) -> None:
             each.close()
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return the result as a page shows it."""
+    lines = ["| database | killed while | kills | lost or doubled | serving again after |", "|---|---|---|---|---|"]
+    for kind, name in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL")):
+        for stage, found in result[kind].items():
+            again = f"at most {found['served_again_s_at_most']} s"
+            lines.append(f"| {name} | {stage} | {found['kills']} | {found['faults']} | {again} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     wanted, seconds, number = (int(word) for word in [*sys.argv[1:], *("30", "3600", "2")[len(sys.argv) - 1 :]])
     until, began = time.monotonic() + seconds, time.monotonic()

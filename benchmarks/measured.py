@@ -55,6 +55,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "recompute": (*PLANNING, *ZOO),
     "report": ("planner/documents", "planner/export/report"),
     "reshard": ("planner/choose", *RUNNING),
+    "scaling_out": ("api",),
     "service": ("api",),
     "solver": ("solvers",),
     "solver_deterministic": ("solvers",),
