@@ -3,7 +3,8 @@
 Bytes are summed over all processes: where a block does not divide by the ring, the formulas' shares of a process are no
 whole numbers, but their sum is. `parallelize` leaves the update to the optimizer: collectives of the update do not run,
 but for those that bring a parameter into the layout in which the next step reads it, which run first in forward, under
-the parameter's name. Memory is compared for what the functions are given: without optimizer states for `parallelize`.
+the parameter's name. Memory is compared for what the functions are given: without optimizer states for `parallelize`,
+and with the data of all micro-batches for an exported step, where the plan counts those of one.
 """
 
 from __future__ import annotations
@@ -118,6 +119,8 @@ def _compare_memory(run: _Run) -> list[dict[str, Any]]:
     """Return, for every process, the most held between instructions, with temporaries, and as predicted."""
     program = run.program
     live = count_live_bytes(program)
+    for name in program.stacked:
+        live = live + (program.graph.microbatches - 1) * count_value_bytes(program, name)
     if not run.is_whole_step:
         live = live[: program.loop_end]
         for entry in program.graph.inputs:

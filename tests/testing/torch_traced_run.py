@@ -1,7 +1,8 @@
 """A plan document run and traced over gloo: `python -P -m tests.testing.torch_traced_run RANK FOLDER MESH`.
 
 There are two processes, and the folder has the plan of `stack()`. Each process runs two training steps, the first of
-which the first process profiles, and prints the errors of a plan that does not fit, and of an input with a NaN.
+which the first process profiles, a program of an op and one of several micro-batches, and prints the error of the loss,
+that of gradients of two batches, and the messages for a plan that does not fit, and for an input with a NaN.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from typing import Any
 import torch
 
 import planner.torch
-from planner import Request
+from planner import Plan, Request
+from planner.documents.graphs import load_graph
+from planner.documents.hardware import read_hardware
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.frontends.torch import build_module_document
+from planner.ir.mesh import Mesh
 from tests.testing.gloo import find_error, join_gloo
 
 TRAIN = "adamw"
@@ -44,6 +50,15 @@ def plan_stack(mesh: str) -> planner.torch.TorchPlan:
     return planner.torch.plan(module, inputs, mesh, train=TRAIN, master="none", device=device, request=request)
 
 
+def plan_loop(mesh: str) -> Plan:
+    """Plan a step of two micro-batches."""
+    document = build_module_document(*stack(), {}, train=TRAIN, master="none") | {"name": "Loop"}
+    parsed = Mesh.parse(mesh)
+    graph = load_graph(validate_document(GraphDocument, document, "step"), parsed)
+    request = Request(layout="fsdp", deterministic=True, gap=0.05, microbatches=2)
+    return planner.plan(graph, parsed, read_hardware("a100-sxm"), request=request)
+
+
 def _run_rank(rank: int, folder: str) -> list[Any]:
     plan, (module, inputs) = Path(folder, "plan.json"), stack()
     wanted = float(module(*inputs))
@@ -54,9 +69,10 @@ def _run_rank(rank: int, folder: str) -> list[Any]:
     if rank == 0:
         measured.export_chrome_trace(str(Path(folder, "profile.json")))
     planned(*inputs).backward()
-    exported = runpy.run_path(str(Path(folder, "program.py")))
-    whole = [torch.zeros(shape) for shape in _list_shapes(exported["ARGUMENTS"])]
-    exported["program"](*exported["local"](*whole))
+    for text in ("program.py", "loop.py"):
+        exported = runpy.run_path(str(Path(folder, text)))
+        whole = [torch.ones(shape) for shape in _list_shapes(exported["ARGUMENTS"])]
+        exported["program"](*exported["local"](*whole))
     calls: list[Callable[[], object]] = [
         lambda: planner.torch.parallelize(stack()[0], inputs, "dp=4", train=TRAIN),
         lambda: planner.torch.parallelize(stack()[0], inputs, "tp=2", plan=plan, train=TRAIN),
@@ -64,7 +80,18 @@ def _run_rank(rank: int, folder: str) -> list[Any]:
         lambda: planner.torch.parallelize(stack()[0], inputs, plan=Path(folder, "other.json"), train=TRAIN),
         lambda: planned(torch.full((4, 8), torch.nan)),
     ]
-    return [abs(float(loss.detach()) - wanted), *map(find_error, calls)]
+    return [abs(float(loss.detach()) - wanted), _accumulate(planned), *map(find_error, calls)]
+
+
+def _accumulate(planned: planner.torch.PlannedModule) -> float:
+    """Return the largest error of gradients that two batches add up to."""
+    whole, (x,) = stack()
+    planned.zero_grad()
+    for module in (whole, planned):
+        for batch in (x, 2 * x):
+            module(batch).backward()
+    grads = {name: each.grad.full_tensor() for name, each in planned.named_parameters()}
+    return max(float((grads[name] - each.grad).abs().max()) for name, each in whole.named_parameters())
 
 
 def _list_shapes(arguments: dict[str, Any]) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ pytest.importorskip("torch", reason="torch is not installed: pip install shardpl
 
 from planner.documents.plans import dump_plan, read_plan
 from planner.documents.profiler_trace import read_profiler_trace
+from planner.documents.programs import load_program
 from planner.documents.run_trace import read_run_trace
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.export.torch_program import print_torch
+from planner.ir.accounting import count_received_bytes
 from planner.usecases.compare_run import compare_run
 from tests.testing.command_line import shardplan
 from tests.testing.gloo_modules import run_module
 from tests.testing.op_cases import CASES
 from tests.testing.sample_programs import alone, question_of, random_program
-from tests.testing.torch_traced_run import plan_stack
+from tests.testing.torch_traced_run import plan_loop, plan_stack
 
 pytestmark = pytest.mark.frameworks("torch")
 MESH = "dp=2"
@@ -35,13 +38,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[Any,
     exported = random_program(question_of(alone(next(case for case in CASES if case.op == "linear")), MESH), 1)
     Path(folder, "program.py").write_text(print_torch(exported))
     Path(folder, "other.json").write_text(json.dumps({**document, "id": "0"}))
+    loop = plan_loop(MESH)
+    assert loop.analysis is not None
+    Path(folder, "loop.json").write_text(json.dumps(dump_plan(loop)))
+    Path(folder, "loop.py").write_text(print_torch(loop.analysis.program))
     return folder, run_module("tests.testing.torch_traced_run", folder, MESH)
 
 
 def test_bytes_of_every_collective_and_memory_between_ops_are_those_of_the_plan(run: Any) -> None:
     """ZeRO-1: forward begins with the collectives that follow the update in the plan."""
     folder, ranks = run
-    assert all(error < 1e-6 for error, *_ in ranks)
+    assert all(max(loss, gradient) < 1e-6 for loss, gradient, *_ in ranks)
     document = compare_run(read_plan(folder / "plan.json"), read_run_trace(folder / "trace", "Stack"))
     assert document["verdict"] == "equal"
     assert document["counted_bytes"] == document["predicted_bytes"] > 0
@@ -50,6 +57,18 @@ def test_bytes_of_every_collective_and_memory_between_ops_are_those_of_the_plan(
     for row in document["memory"]:
         assert 0 < row["held_bytes"] <= row["predicted_bytes"] <= 2 * row["held_bytes"]
         assert row["peak_bytes"] >= row["held_bytes"]
+
+
+def test_a_step_of_several_micro_batches_receives_their_bytes_as_often(run: Any) -> None:
+    folder, _ = run
+    plan, traces = read_plan(folder / "loop.json"), read_run_trace(folder / "trace", "Loop")
+    document = compare_run(plan, traces)
+    assert document["verdict"] == "equal"
+    assert document["counted_bytes"] == document["predicted_bytes"] > 0
+    program = load_program(plan)
+    once = count_received_bytes(replace(program, graph=replace(program.graph, microbatches=1))).sum()
+    assert document["counted_bytes"] > once
+    assert all(0 < row["held_bytes"] <= row["predicted_bytes"] for row in document["memory"])
 
 
 def test_an_exported_module_is_traced_too(run: Any) -> None:
@@ -105,7 +124,7 @@ ERRORS = (
 
 
 def test_every_process_has_the_same_error_for_what_is_not_the_plan_and_for_a_nan(run: Any) -> None:
-    _, ((_, *first), (_, *second)) = run
+    _, ((_, _, *first), (_, _, *second)) = run
     assert first == second
     for message, wanted in zip(first, ERRORS, strict=True):
         assert wanted in message, message
