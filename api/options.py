@@ -112,12 +112,19 @@ class PipelineOptions(StrictModel):
         int, Field(ge=1, le=MAX_STAGES, description="Stages of each rank, for the schedule interleaved.")
     ] = 1
 
-    def to_request(self) -> PipelineRequest | None:
+    def to_pipeline(self) -> PipelineRequest | None:
         if self.pipeline is None:
             if (self.schedule, self.virtual_stages) != ("1f1b", 1):
-                raise InvalidRequest("schedule", got="no --pipeline", wanted="a number of stages, or auto")
+                raise InvalidRequest("schedule", got="no pipeline", wanted="a number of stages, or auto")
             return None
         return PipelineRequest.parse(self.pipeline, self.schedule, self.virtual_stages)
+
+
+class StagedPlanOptions(PlanOptions, PipelineOptions):
+    """How to plan, in pipeline stages or without."""
+
+    def to_request(self) -> Request:
+        return Request(**self.model_dump(include=set(PlanOptions.model_fields)))
 
 
 class RunOptions(StrictModel):

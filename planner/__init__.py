@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from planner.ir.program import Program
     from planner.ir.sharding import Sharding
     from planner.pipeline import plan, validate_plan
+    from planner.pipeline_stages.pipeline_plan import PipelinePlan
+    from planner.pipeline_stages.plan_pipeline import plan_pipeline
+    from planner.pipeline_stages.request import PipelineRequest
+    from planner.pipeline_stages.validate import validate_pipeline
     from planner.planning.plan_types import Plan, Request
     from planner.progress import capacity_line, solving_line
 
@@ -25,6 +29,8 @@ __all__ = [
     "Graph",
     "Hardware",
     "Mesh",
+    "PipelinePlan",
+    "PipelineRequest",
     "Plan",
     "Program",
     "Request",
@@ -33,7 +39,9 @@ __all__ = [
     "capacity_line",
     "compare",
     "plan",
+    "plan_pipeline",
     "solving_line",
+    "validate_pipeline",
     "validate_plan",
 ]
 
@@ -42,6 +50,8 @@ _HOMES = {
     "Graph": "planner.ir.graph",
     "Hardware": "planner.choose.hardware",
     "Mesh": "planner.ir.mesh",
+    "PipelinePlan": "planner.pipeline_stages.pipeline_plan",
+    "PipelineRequest": "planner.pipeline_stages.request",
     "Plan": "planner.planning.plan_types",
     "Program": "planner.ir.program",
     "Request": "planner.planning.plan_types",
@@ -49,8 +59,10 @@ _HOMES = {
     "ShardplanError": "planner.errors",
     "compare": "planner.comparison",
     "plan": "planner.pipeline",
+    "plan_pipeline": "planner.pipeline_stages.plan_pipeline",
     "solving_line": "planner.progress",
     "capacity_line": "planner.progress",
+    "validate_pipeline": "planner.pipeline_stages.validate",
     "validate_plan": "planner.pipeline",
 }
 

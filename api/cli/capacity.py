@@ -106,7 +106,7 @@ def capacity(
 
 
 def _read_stages(options: PipelineOptions, server: str | None) -> PipelineRequest | None:
-    stages = options.to_request()
+    stages = options.to_pipeline()
     if stages is not None and server is not None:
         raise InvalidRequest("--pipeline with --server", wanted="one of them")
     return stages

@@ -52,7 +52,7 @@ def plan(
         check_writable(path)
     if proof:
         check_provable(options.objective)
-    devices, request, stages = read_mesh(mesh), options.to_request(), pipeline_options.to_request()
+    devices, request, stages = read_mesh(mesh), options.to_request(), pipeline_options.to_pipeline()
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
     if stages is not None:

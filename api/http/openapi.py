@@ -13,6 +13,7 @@ from api.http.requests import PlanRequest
 from api.http.requests_capacity import CapacityRequest
 from api.http.requests_reshard import ReshardRequest
 from api.http.schemas import ComparisonRequest, ProblemDetails, ValidationRequest, WebhookRequest
+from planner.documents.pipeline_sections import PipelineDocument
 from planner.documents.schemas import PlanDocument
 
 REF = "#/components/schemas/{model}"
@@ -24,6 +25,7 @@ DOCUMENT_SCHEMAS: tuple[type[BaseModel], ...] = (
     CapacityRequest,
     WebhookRequest,
     PlanDocument,
+    PipelineDocument,
     ProblemDetails,
 )
 

@@ -15,17 +15,16 @@ from api.http.problems import HttpProblem, problem_of_task_result
 from api.http.requests import PlanRequest, build_plan_inputs, compress_json, pack_json, unpack_json
 from api.jobs.enqueue import PlanJob
 from api.model_formats import conversion_task
-from api.options import PlanOptions
+from api.options import StagedPlanOptions
 from api.service import Service
 from api.settings import Limits
 from api.units import parse_sizes
 from planner.documents.json_reader import gc_paused
-from planner.documents.plans import dump_identity
 from planner.documents.schemas import validate_document
 from planner.documents.strict_model import Id, Name
 
 
-class PlanQuery(PlanOptions, strict=False):
+class PlanQuery(StagedPlanOptions, strict=False):
     """The request of a body that is not JSON: mesh, hardware, options, and how the model is converted to a graph."""
 
     mesh: Annotated[Name | None, Field(description="dp=2,tp=4, or 2x4.")] = None
@@ -73,8 +72,7 @@ def _build_plan_job(document: Any, packed: bytes, limits: Limits) -> PlanJob:
     request = validate_document(PlanRequest, document, "body")
     check_graph_size(request, limits)
     inputs = build_plan_inputs(request)
-    identity: str = dump_identity(inputs.graph, inputs.model, inputs.request)["id"]
-    return PlanJob(identity, inputs.graph.name, packed)
+    return PlanJob(inputs.plan_id, inputs.graph.name, packed)
 
 
 def digest_request(body: RequestBody, query: PlanQuery) -> str:
@@ -92,7 +90,7 @@ def _convert_model(service: Service, tenant: str, body: RequestBody, *, query: P
     )
     if result.kind != "result":
         raise problem_of_task_result(result)
-    options = query.model_dump(include=set(PlanOptions.model_fields), exclude_unset=True)
+    options = query.model_dump(include=set(StagedPlanOptions.model_fields), exclude_unset=True)
     request = {"graph": unpack_json(result.payload), "mesh": query.mesh, "hardware": query.hardware, "request": options}
     return {key: value for key, value in request.items() if value is not None}
 

@@ -15,17 +15,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.options import PlanOptions
+from api.options import StagedPlanOptions
 from planner.choose import hardware
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware
 from planner.documents.graphs import load_graph, load_mesh
+from planner.documents.pipelines import identify_pipeline
+from planner.documents.plans import dump_identity
 from planner.documents.schemas import GraphDocument, MeshDocument, PinsDocument
 from planner.documents.strict_model import Id, Name, StrictModel
 from planner.errors import InvalidDocument, ShardplanError
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.judge.standard_layouts import check_layout
+from planner.pipeline_stages.plan_pipeline import check_pipeline_request
+from planner.pipeline_stages.request import PipelineRequest
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
 
@@ -41,7 +45,7 @@ class PlanRequest(StrictModel):
     hardware: Annotated[
         Id | None, Field(description="A built-in profile; else the mesh's device, else the default profile.")
     ] = None
-    request: PlanOptions = Field(default=PlanOptions())
+    request: StagedPlanOptions = Field(default=StagedPlanOptions())
     pins: Annotated[PinsDocument | None, Field(description="Shardings that the plan must meet.")] = None
 
 
@@ -53,16 +57,25 @@ class PlanInputs:
     mesh: Mesh
     hardware: Hardware
     request: Request
+    pipeline: PipelineRequest | None = None
 
     @property
     def model(self) -> CostModel:
         return CostModel(self.mesh, self.hardware)
 
+    @property
+    def plan_id(self) -> str:
+        """The id of the plan."""
+        if self.pipeline is not None:
+            return identify_pipeline(self.graph, self.model, self.request, asked=self.pipeline)
+        identity: str = dump_identity(self.graph, self.model, self.request)["id"]
+        return identity
+
 
 def build_plan_inputs(document: PlanRequest) -> PlanInputs:
     """Return the values of a request. Raises ShardplanError whose `pointer` leads to the fault."""
     with at_pointer("/request"):
-        request = document.request.to_request()
+        request, stages = document.request.to_request(), document.request.to_pipeline()
     mesh = build_mesh(document.mesh, "/mesh")
     with at_pointer("/hardware" if document.hardware else "/mesh/device"):
         profile = hardware.load_profile(document.hardware or mesh.device or hardware.DEFAULT_PROFILE)
@@ -79,7 +92,9 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
         accumulate_gradients(graph, request.microbatches, request.global_batch)
         if request.layout is not None:
             check_layout(graph, mesh, request.layout)
-    return PlanInputs(graph, mesh, profile, request)
+        if stages is not None:
+            check_pipeline_request(graph, request)
+    return PlanInputs(graph, mesh, profile, request, stages)
 
 
 def build_mesh(mesh_input: MeshDocument | str, pointer: str) -> Mesh:

@@ -27,6 +27,14 @@ from api.model_formats import convert_model
 from planner import pipeline
 from planner.choose.cost import PICO
 from planner.documents.check_report import dump_check
+from planner.documents.pipelines import (
+    dump_pipeline,
+    dump_pipeline_report,
+    dump_pipeline_verdict,
+    is_pipeline,
+    parse_pipeline,
+    run_document,
+)
 from planner.documents.plans import dump_plan, dump_verdict, parse_plan
 from planner.documents.programs import load_program
 from planner.documents.report import dump_report
@@ -36,7 +44,8 @@ from planner.export.formats import export_program
 from planner.export.report import html_page
 from planner.frontends.zoo import import_zoo
 from planner.judge.check.limits import parse_limits
-from planner.planning.deadline import PlanProgress
+from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.planning.deadline import OnPlanProgress, PlanProgress
 from planner.run.validate import validate
 from planner.usecases.check import compare_plans
 
@@ -78,18 +87,26 @@ def plan_task(task: Any, parent: ParentLink | None) -> tuple[dict[str, Any], Any
                 }
             )
 
-    document = dump_plan(
-        pipeline.plan(inputs.graph, inputs.mesh, inputs.hardware, request=inputs.request, on_progress=on_progress)
-    )
+    document = _plan_inputs(inputs, on_progress)
     solver = document["solver"]
     numbers = {"incumbent_s": solver["objective_s"], "bound_s": solver["bound_s"], "gap": solver["gap"]}
     status = "timeout" if solver["status"] == "unknown" else solver["status"]
     return {"status": status, "id": document["id"], "progress": numbers}, document
 
 
+def _plan_inputs(inputs: PlanInputs, on_progress: OnPlanProgress) -> dict[str, Any]:
+    graph, mesh, profile = inputs.graph, inputs.mesh, inputs.hardware
+    if (stages := inputs.pipeline) is not None:
+        planned = plan_pipeline(graph, mesh, profile, pipeline=stages, request=inputs.request, on_progress=on_progress)
+        return dump_pipeline(planned, stages)
+    return dump_plan(pipeline.plan(graph, mesh, profile, request=inputs.request, on_progress=on_progress))
+
+
 def validation_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the verdict of running a plan."""
     with at_pointer("/plan"):
+        if is_pipeline(task["plan"]):
+            return {}, dump_pipeline_verdict(run_document(parse_pipeline(task["plan"], "plan"), seed=task["seed"]))
         program = load_program(parse_plan(task["plan"], "plan"))
     return {}, dump_verdict(validate(program, task["backend"], task["shrink"], task["precision"], task["seed"]))
 
@@ -104,7 +121,11 @@ def export_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
 
 def report_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the data of a plan's report, or the report as a page."""
-    report = dump_report(*(parse_plan(plan, "plan") for plan in task["plans"]))
+    first, *others = task["plans"]
+    if is_pipeline(first) and not others:
+        report = dump_pipeline_report(first, "plan")
+    else:
+        report = dump_report(*(parse_plan(plan, "plan") for plan in task["plans"]))
     return {}, html_page(report) if task["form"] == "html" else report
 
 

@@ -16,7 +16,6 @@ from api.http.requests_capacity import CapacityRequest, build_capacity_question,
 from api.jobs.child_link import ParentLink
 from planner.documents.capacity import dump_capacity
 from planner.documents.graphs import dump_mesh
-from planner.documents.plans import dump_identity
 from planner.documents.schemas import validate_document
 from planner.planning.deadline import Deadline
 from planner.usecases.capacity import UNFINISHED, search_meshes
@@ -83,7 +82,7 @@ class CandidatePlans:
             return None
         document = _plan_request(task)
         inputs = build_plan_inputs(validate_document(PlanRequest, document, "candidate"))
-        plan = self.latest = dump_identity(inputs.graph, inputs.model, inputs.request)["id"]
+        plan = self.latest = inputs.plan_id
         self.parent.ask({"plan": plan, "name": inputs.graph.name}, pack_json(document))
         return lambda: self._wait(plan, task.deadline)
 

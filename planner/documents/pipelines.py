@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
-from planner.choose.cost import PICO
+from planner.choose.cost import PICO, CostModel
 from planner.documents.canonical_json import digest_document
 from planner.documents.graphs import load_graph, load_mesh
 from planner.documents.pipeline_sections import PipelineDocument
@@ -15,18 +15,27 @@ from planner.documents.programs import load_program
 from planner.documents.schemas import validate_document
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
+from planner.ir.graph import Graph
 from planner.ir.program import Program
 from planner.pipeline_stages.export.stage_plan import StagePlan
 from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage
+from planner.pipeline_stages.plan_pipeline import count_microbatches, price_stages
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.simulate import TimedTask
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
 from planner.pipeline_stages.tied_parameters import find_tied_units
 from planner.pipeline_stages.validate import run_stages
+from planner.planning.plan_types import Request
 from planner.run.pipeline import PipelineVerdict, RunTask
 
 FORMAT = "shardplan.pipeline"
+
+
+def identify_pipeline(graph: Graph, model: CostModel, request: Request, *, asked: PipelineRequest) -> str:
+    """Return the id that the pipeline's plan of a request has."""
+    identity = dump_identity(graph, price_stages(model), count_microbatches(graph, request))
+    return digest_document({"plan": identity["id"], "pipeline": asdict(asked)})
 
 
 def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
@@ -40,7 +49,7 @@ def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
         "format": FORMAT,
         "version": 1,
         **identity,
-        "id": digest_document({"plan": identity["id"], "pipeline": asdict(asked)}),
+        "id": identify_pipeline(plan.graph, plan.model, plan.request, asked=asked),
         "request": request,
         "solver": solver,
         "schedule": _dump_schedule(plan.schedule) if plan.schedule else None,

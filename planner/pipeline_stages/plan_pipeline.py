@@ -49,6 +49,28 @@ def plan_pipeline(
     micro-batches that the schedule cannot order, for pins, and for another objective than time.
     """
     request = request or Request()
+    check_pipeline_request(graph, request)
+    check_sizes(graph)
+    deadline, model = deadline or start_deadline(request), price_stages(CostModel(mesh, hardware))
+    units = list_units(graph)
+    request = count_microbatches(graph, request)
+    search = _PipelineSearch(graph, units, model, request, pipeline, deadline, ProgressReporter(deadline, on_progress))
+    return search.run()
+
+
+def price_stages(model: CostModel) -> CostModel:
+    """Return the cost model of stages, which are priced without overlap."""
+    return CostModel(model.mesh, replace(model.hardware, overlap=0.0))
+
+
+def count_microbatches(graph: Graph, request: Request) -> Request:
+    """Return the request with the number of micro-batches in the place of a global batch."""
+    microbatches = accumulate_gradients(graph, request.microbatches, request.global_batch).microbatches
+    return replace(request, microbatches=microbatches, global_batch=None)
+
+
+def check_pipeline_request(graph: Graph, request: Request) -> None:
+    """Raise InvalidRequest for pins, and for what stages cannot be asked for."""
     if request.objective != "time":
         raise InvalidRequest("objective of a pipeline", got=request.objective, wanted="time")
     if request.layout is not None:
@@ -57,13 +79,6 @@ def plan_pipeline(
         raise InvalidRequest("overlap of a pipeline", got=request.overlap, wanted="0: stages are priced without it")
     if is_pinned(graph):
         raise InvalidRequest("pins of a pipeline", got="annotations or options of ops", wanted="none yet in stages")
-    check_sizes(graph)
-    deadline, model = deadline or start_deadline(request), CostModel(mesh, replace(hardware, overlap=0.0))
-    units = list_units(graph)
-    microbatches = accumulate_gradients(graph, request.microbatches, request.global_batch).microbatches
-    request = replace(request, microbatches=microbatches, global_batch=None)
-    search = _PipelineSearch(graph, units, model, request, pipeline, deadline, ProgressReporter(deadline, on_progress))
-    return search.run()
 
 
 @dataclass

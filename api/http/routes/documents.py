@@ -19,6 +19,7 @@ from planner.documents.plans import parse_plan
 from planner.documents.schemas import PlanDocument
 from planner.export.formats import FORMATS
 
+DOCUMENT_KINDS = [{"$ref": f"#/components/schemas/{kind}"} for kind in ("PlanDocument", "PipelineDocument")]
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 
@@ -60,7 +61,7 @@ def _export_schema(media: str) -> dict[str, str]:
     "/{plan}/document",
     response_class=Response,
     responses={
-        200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/PlanDocument"}}}},
+        200: {"content": {"application/json": {"schema": {"oneOf": DOCUMENT_KINDS}}}},
         304: {"description": "Not modified."},
     },
 )

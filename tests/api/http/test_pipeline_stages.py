@@ -1,0 +1,58 @@
+"""Plans in pipeline stages over HTTP: their document, report and verdict, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx2
+
+from planner.documents.pipelines import parse_pipeline
+from planner.frontends.zoo import import_zoo
+from tests.testing.service import ask, ended, serving
+
+SIZES: dict[str, Any] = {"layers": 1, "width": 16, "heads": 4, "feed_forward": 32, "vocabulary": 24}
+STEP = import_zoo("llama-7b", train="sgd", batch=4, seq=8, **SIZES)
+
+# The request, where the fault is, and what the message says.
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"pipeline": "0"}, "/request", "pipeline stages"),
+    ({"pipeline": "2", "objective": "memory"}, "/request", "objective of a pipeline"),
+    ({"schedule": "gpipe"}, "/request", "schedule"),
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    folder: Path = tmp_path_factory.mktemp("service")
+    with serving(f"sqlite:///{folder}/plans.db") as client:
+        yield client
+
+
+def test_a_plan_in_stages_has_a_document_a_report_and_a_verdict(client: httpx2.Client) -> None:
+    asked = ask(client, STEP, "2", request={"pipeline": "2", "microbatches": 3})
+    assert asked.status_code == 202, asked.text
+    plan = asked.json()["id"]
+    assert ended(client, plan)["status"] in ("optimal", "feasible")
+    document = client.get(f"/v1/plans/{plan}/document").json()
+    assert parse_pipeline(document, "document").id == plan
+    assert len(document["stages"]) == 2
+    assert "<html" in client.get(f"/v1/plans/{plan}/report").text
+    assert client.post("/v1/validations", json={"plan": plan}).json()["verdict"] == "equal"
+    assert ask(client, STEP, "2", request={"pipeline": "2", "microbatches": 3}).status_code == 200
+    assert ask(client, STEP, "2", request={"microbatches": 3}).json()["id"] != plan
+
+
+@pytest.mark.parametrize(("request_", "pointer", "said"), BAD)
+def test_what_stages_cannot_be_asked_for_is_refused(
+    client: httpx2.Client, request_: dict[str, Any], pointer: str, said: str
+) -> None:
+    refused = ask(client, STEP, "2", request=request_)
+    assert refused.status_code == 422
+    assert said in refused.text
+    assert pointer in refused.text
