@@ -1,6 +1,7 @@
 """Which PyTorch models the torch frontend imports, as `model_zoo_coverage` and `vision_model_coverage` measure it.
 
-Every model is imported, as a forward pass and as a training step, in a child process with a limit of time and memory.
+Every model is imported, as a forward pass and as a training step, in a child process with a limit of processor time,
+which the machine's load does not change, and of memory.
 The outcome is `complete` (every call has a row), `replicated` (with the calls that have none), `refused`
 (with the designed error), `not exportable` (refused because torch.export cannot trace or torch cannot differentiate the
 model), `failed` (any other error: a defect) or `timeout`. A document is loaded as a graph, but not planned.
@@ -17,6 +18,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import time
 import warnings
 from collections import Counter
@@ -34,6 +36,8 @@ from planner.frontends.uncovered_ops import UnknownOpWarning
 from planner.ir.mesh import Mesh
 
 LIMIT_S, LIMIT_BYTES = 180, 8 << 30
+LONGEST_S = 10 * LIMIT_S
+"""Seconds of wall time after which a child is ended whatever it has computed."""
 MAX_DETAIL = 140
 OUTCOMES = ("complete", "replicated", "refused", "not exportable", "failed", "timeout")
 STEPS = {"forward": None, "training": "adamw"}
@@ -73,6 +77,7 @@ def classify(build: Callable[[], dict[str, Any]]) -> Outcome:
 
 def _run(pipe: Connection, task: Task, build: Import) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, LIMIT_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, 2 * LIMIT_S))  # ended by SIGXCPU
     # torch and transformers print whole graphs when they cannot export one
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     name, step = task
@@ -88,7 +93,7 @@ def measure(tasks: Sequence[Task], build: Import, processes: int) -> Iterator[tu
         ready = wait(list(running), timeout=1)
         for pipe in list(running):
             child = running[pipe]
-            if pipe in ready or time.monotonic() > child.started_s + LIMIT_S:
+            if pipe in ready or time.monotonic() > child.started_s + LONGEST_S:
                 del running[pipe]
                 yield child.task, _end(pipe, child)
 
@@ -105,9 +110,11 @@ def _start(task: Task, build: Import) -> tuple[Connection, Child]:
 def _end(pipe: Connection, child: Child) -> Outcome:
     """End a child and return its outcome."""
     try:
-        return pipe.recv() if pipe.poll() else ("timeout", f"after {LIMIT_S} s")
+        return pipe.recv() if pipe.poll() else ("timeout", f"after {LONGEST_S} s")
     except EOFError:
         child.process.join()
+        if child.process.exitcode == -signal.SIGXCPU:
+            return "timeout", f"after {LIMIT_S} s of processor time"
         return "failed", f"the process ended with {child.process.exitcode}"
     finally:
         child.process.kill()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer, is_unsigned
@@ -17,6 +18,8 @@ from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype, 
 SCALAR = Attribute("scalar", types.ELEMENT, 0)
 """Second operand of an op on one tensor. Ops on two tensors do not have it, and do not read its default."""
 REVERSED = Attribute("reversed", types.FLAG, False)
+INFINITE = 3.3895313892515355e38
+"""The largest number of bf16. Documents have no infinity: a dtype's largest number stands for it in comparisons."""
 APPROXIMATE = Attribute("approximate", types.one_of("none", "tanh"), "none")
 
 
@@ -55,6 +58,21 @@ def _binary(
         return result.astype(local.dtypes[0], copy=False)
 
     return OpDef(name, rule, compute, dtypes=dtypes, attrs=(SCALAR, REVERSED))
+
+
+def _comparison(name: str) -> OpDef:
+    row = _binary(name, name, dtypes=predicate_dtype)
+
+    def compute(local: OpContext, left: Array, right: Array | None = None) -> Array:
+        return row.compute(local, _bounded(local, left)) if right is None else row.compute(local, left, right)
+
+    return replace(row, compute=compute)
+
+
+def _bounded(local: OpContext, x: Array) -> Array:
+    """Return what is compared with a number; where that stands for infinity, infinite elements become like it."""
+    number = abs(local.read(SCALAR))
+    return local.xp.clip(x, -number, number) if number >= INFINITE and x.dtype.kind == "f" else x
 
 
 def _jointly_linear(signature: OpSignature) -> str:
@@ -225,10 +243,10 @@ OP_DEFS = (
     _binary("bitwise_xor", "bitwise_xor", dtypes=_integers),
     _binary("shift_left", "left_shift", dtypes=_integers),
     _binary("shift_right", "right_shift", dtypes=_integers),
-    _binary("equal", "equal", dtypes=predicate_dtype),
-    _binary("not_equal", "not_equal", dtypes=predicate_dtype),
-    _binary("less", "less", dtypes=predicate_dtype),
-    _binary("less_equal", "less_equal", dtypes=predicate_dtype),
-    _binary("greater", "greater", dtypes=predicate_dtype),
-    _binary("greater_equal", "greater_equal", dtypes=predicate_dtype),
+    _comparison("equal"),
+    _comparison("not_equal"),
+    _comparison("less"),
+    _comparison("less_equal"),
+    _comparison("greater"),
+    _comparison("greater_equal"),
 )

@@ -21,6 +21,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (A.acosh.default, (P + 1,)),
     (A.asin.default, (BITS // 2,)),
     *((getattr(A, name).default, (ODD,)) for name in ("isfinite", "isnan")),
+    *((op.Scalar, (ODD, sign * torch.inf)) for op in (A.eq, A.ne, A.lt, A.le, A.gt, A.ge) for sign in (1, -1)),
     (A.atan2.default, (X, SMALL)),
     (A.atan2.default, (N, BITS)),
     (A.logical_xor.default, (T, N > 0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -38,6 +39,7 @@ def traceable_modules() -> Iterator[OwnGradients]:
             (CheckpointFunction, "apply", staticmethod(_run_checkpointed)),
             (functional, "normalize", _normalize),
             (functional, "instance_norm", _normalize_instances),
+            (functional, "gaussian_nll_loss", _gaussian_loss),
             (torch, "embedding", _embed_densely),
             (torch._VF, "_pack_padded_sequence", _refuse_packing),
         ):
@@ -113,6 +115,22 @@ def _run_checkpointed(function: Any, preserve: bool, *arguments: Any) -> Any:
 def _normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:  # noqa: A002
     result = _NORMALIZE(input, p, dim, eps)
     return result if out is None else out.copy_(result)
+
+
+def _gaussian_loss(
+    input: Any,  # noqa: A002 - the name becomes the input's
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
+    """The loss without a check of the variances; those that are clamped keep their gradient, as torch's do."""
+    var = var * torch.ones_like(input) if isinstance(var, float) else var
+    var = var.unsqueeze(-1) if var.shape == input.shape[:-1] != input.shape else var
+    var = var + (var.clamp(min=eps) - var).detach()
+    loss = 0.5 * (var.log() + (input - target) ** 2 / var) + (0.5 * math.log(2 * math.pi) if full else 0)
+    return loss if reduction == "none" else getattr(loss, reduction)()
 
 
 def _embed_densely(
