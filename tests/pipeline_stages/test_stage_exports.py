@@ -1,4 +1,4 @@
-"""Exported stages train as the graph run whole: five steps on processes over gloo."""
+"""Exported stages train as the graph run whole: five steps on processes over gloo, and on JAX's host devices."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
 from planner.run.executor import run_whole
 from planner.run.inputs import random_inputs, random_later_data
+from tests.testing import jax_stages, torch_stages
 from tests.testing.command_line import shardplan
-from tests.testing.torch_stages import run_stages
 
 STEPS = 5
 TINY: dict[str, Any] = {"width": 16, "heads": 2, "feed_forward": 32, "vocabulary": 24, "batch": 2, "seq": 8}
@@ -84,8 +84,20 @@ def test_processes_of_all_stages_train_as_the_graph_run_whole(
     assert len(plan.ties) == (name == "gpt2")
     first, steps, wanted = train_whole(accumulate_gradients(plan.graph, microbatches))
     text = export_stages(make_stage_plan(plan), "torch")
-    got = run_stages(tmp_path, text, first | steps[0], steps=steps, processes=4)
+    got = torch_stages.run_stages(tmp_path, text, first | steps[0], steps=steps, processes=4)
     check_steps(plan, got, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.frameworks("jax")
+@pytest.mark.parametrize(("name", "pipeline", "microbatches"), RUNS)
+def test_stages_on_host_devices_train_as_the_graph_run_whole(
+    name: str, pipeline: PipelineRequest, microbatches: int
+) -> None:
+    plan = plan_of(name, pipeline, microbatches)
+    first, steps, wanted = train_whole(accumulate_gradients(plan.graph, microbatches))
+    text = export_stages(make_stage_plan(plan), "shard-map")
+    check_steps(plan, jax_stages.run_stages(text, first | steps[0], steps=steps, devices=4), wanted)
 
 
 @pytest.mark.frameworks("torch")

@@ -15,6 +15,7 @@ what the update or the caller reads of the last micro-batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 
 import jax
@@ -26,7 +27,7 @@ from planner.export.shard_map.padding import FIT_FUNCTION
 from planner.export.shard_map.ppermute import PIECES
 from planner.export.shard_map.py_source import format_value
 from planner.ir.graph import TensorType
-from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.program import Instruction, OpCall, Program, Reshard
 from planner.ir.sharding import shard_shape
 
 GIVEN = {"fitted": FIT_FUNCTION, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
@@ -50,20 +51,26 @@ OUT_SPECS = {leaves}
 
 def print_shard_map(program: Program) -> str:
     """Return the module. Raises InvalidSharding, naming value or op, for what jax.shard_map cannot express."""
-    with jax.enable_x64(True):
+    with wide_types():
         return _write_program(program)
+
+
+def wide_types() -> AbstractContextManager[object]:
+    """Return the context in which ops are traced: i64 and f64 are themselves."""
+    context: AbstractContextManager[object] = jax.enable_x64(True)
+    return context
 
 
 def _write_program(program: Program) -> str:
     functions, names = OpFunctions(program.mesh), {value: f"n{number}" for number, value in enumerate(program.values)}
-    lines = _write_instructions(program, functions, names=names)
+    lines = write_instructions(program, functions, names=names, instructions=program.instructions)
     arguments = [name for name, _ in program.arguments]
     boundaries = [[BoundaryLayout(program, value) for value in values] for values in (arguments, program.outputs)]
     entered = {value: end.entered(names[value]) for value, end in zip(arguments, boundaries[0], strict=True)}
     data = [value for value, end in zip(arguments, boundaries[0], strict=True) if end.is_stacked]
     if (count := program.graph.microbatches) > 1:
         scanned = [*(line for value in data for line in entered.pop(value)), *lines[: program.loop_end]]
-        carried = {names[value]: _held_type(program, value) for value in program.carried}
+        carried = {names[value]: held_type(program, value) for value in program.carried}
         lines = [*_write_scan(scanned, carried, [names[value] for value in data]), *lines[program.loop_end :]]
     left = [end.left(names[value]) for value, end in zip(program.outputs, boundaries[1], strict=True)]
     lines = [*chain(*entered.values()), *lines, f"return {_format_names(left)}"]
@@ -87,10 +94,12 @@ def _write_program(program: Program) -> str:
     return "\n\n".join([head, *_used_helpers(texts), *texts])
 
 
-def _write_instructions(program: Program, functions: OpFunctions, *, names: Mapping[str, str]) -> list[str]:
-    """Return a line for every instruction."""
-    lines, types = [], {name: _held_type(program, name) for name in program.values}
-    for done in program.instructions:
+def write_instructions(
+    program: Program, functions: OpFunctions, *, names: Mapping[str, str], instructions: Sequence[Instruction]
+) -> list[str]:
+    """Return a line for each of some instructions."""
+    lines, types = [], {name: held_type(program, name) for name in program.values}
+    for done in instructions:
         operands = [names[name] for name in done.operands]
         results = ", ".join(names[name] for name in done.results)
         if isinstance(done, Reshard):
@@ -120,7 +129,7 @@ def _format_names(names: Iterable[str]) -> str:
     return "(" + "".join(f"{name}, " for name in names) + ")"
 
 
-def _held_type(program: Program, name: str) -> TensorType:
+def held_type(program: Program, name: str) -> TensorType:
     """Return the type of the array in which every device holds a value: as large as the largest shard."""
     value = program.values[name]
     return TensorType(shard_shape(value.sharding, value.type.shape, program.mesh), value.type.dtype)

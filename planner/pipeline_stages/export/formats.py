@@ -16,6 +16,9 @@ STAGE_FORMATS = {
     "torch": ExportFormat(
         "planner.pipeline_stages.export.torch_stages:print_torch_stages", "torch", "text/x-python", True
     ),
+    "shard-map": ExportFormat(
+        "planner.pipeline_stages.export.shard_map_stages:print_shard_map_stages", "jax", "text/x-python", True
+    ),
     "dtensor": ExportFormat(
         "planner.pipeline_stages.export.formats:print_dtensor_stages", "torch", "application/json", True
     ),
