@@ -210,9 +210,13 @@ def test_recomputation_never_needs_more_memory_than_is_sufficient_without() -> N
 
 
 def test_a_framework_is_told_that_the_time_was_up_and_not_that_nothing_fits() -> None:
-    document = import_zoo("gpt2", batch=4, seq=8, layers=1)
+    document, mesh = import_zoo("gpt2", batch=4, seq=8, layers=1), Mesh.parse("2")
+    graph = load_graph(validate_document(GraphDocument, document, "graph"), mesh)
+    least = min_memory_bytes(graph, mesh.devices, recompute=False)
     with pytest.raises(InvalidRequest, match=r"gpt2: no plan found \(got time limit; wanted a longer time limit\)"):
-        plan_document(document, "gpt2", Mesh.parse("2"), device="cpu", request=Request(1000, time_limit_s=1e-6))
+        plan_document(document, "gpt2", mesh, device="cpu", request=Request(least, time_limit_s=1e-6))
+    with pytest.raises(InvalidRequest, match="gpt2: no plan fits"):
+        plan_document(document, "gpt2", mesh, device="cpu", request=Request(least - 1, time_limit_s=1e-6))
 
 
 def test_a_plan_whose_run_does_not_end_in_time_has_no_verdict() -> None:
