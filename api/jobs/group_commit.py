@@ -65,12 +65,12 @@ class GroupCommit:
         for write in writes:
             write.is_done = True
             write.ready.set()
-        self._after()
         # Under the lock: a writer that arrives now either is in the list, or sees that nobody leads.
         with self._lock:
             self._is_led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].ready.set()
+        self._after()  # when the next leader is at work: it neither waits for this nor is held up where it fails
 
     def _commit(self, writes: list[_PendingWrite], retries: int = MAX_RETRIES) -> None:
         """Commit all writes in one transaction; where one of them breaks it, or it is in conflict with another

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from planner import Request
 from planner.documents.plans import dump_plan, read_plan
 from planner.documents.programs import load_program
 from planner.errors import ShardplanError
-from planner.export.torch_program import checkpoints
 from planner.export.torch_program.checkpoints import convert_checkpoint
+from planner.judge.standard_layouts import LayoutName
 from tests.testing.command_line import refused, shardplan
 
 pytestmark = [pytest.mark.frameworks("torch"), pytest.mark.filterwarnings("ignore:.*uneven parts are others")]
-PLANS = {"old": ("dp=2", "zero1"), "new": ("dp=2,tp=2", "fsdp")}
+PLANS: dict[str, tuple[str, LayoutName]] = {"old": ("dp=2", "zero1"), "new": ("dp=2,tp=2", "fsdp")}
 
 
 class Stack(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -65,7 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    zeros = torch.utils._pytree.tree_map(lambda each: torch.zeros_like(each) if torch.is_tensor(each) else 0, _state())
+    zeros: dict[str, Any] = torch.utils._pytree.tree_map(
+        lambda each: torch.zeros_like(each) if torch.is_tensor(each) else 0, _state()
+    )
     dcp.load(zeros, checkpoint_id=path, no_dist=True)
     return zeros
 
@@ -149,6 +152,6 @@ def test_nothing_is_written_where_the_checkpoint_is_damaged_the_target_exists_or
         shardplan(*migrate, folder / "checkpoint", "--output", tmp_path / "no" / "where"),
         "(got no folder; wanted a folder)",
     )
-    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
     refused(shardplan(*migrate, folder / "checkpoint", "--output", target), "not enough disk space (got 100 B;")
     assert [each.name for each in tmp_path.iterdir()] == ["damaged"]

@@ -166,7 +166,8 @@ def _join_values(target: Any, first: int = 0) -> Rule:
         for each in args[first] if isinstance(args[first], list) else args[first:]:
             if not isinstance(each, Pair) and not (isinstance(each, Node) and each.meta["val"].is_floating_point()):
                 raise TypeError(each)
-        return _apart(target)(parts, *args, **kwargs)
+        pair: Pair = _apart(target)(parts, *args, **kwargs)
+        return pair
 
     return rule
 
