@@ -165,7 +165,7 @@ def _write_atomically(target: Path) -> Iterator[Path]:
 
 
 def _count_bytes(shape: Any, stored: TensorStorageMetadata) -> int:
-    return math.prod(shape) * int(stored.properties.dtype.itemsize)
+    return int(math.prod(shape) * stored.properties.dtype.itemsize)
 
 
 def _shape(box: Box) -> tuple[int, ...]:
