@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,6 +193,21 @@ def score(tables: Iterator[Table]) -> None:
         own = {"rows": fitted["rows"], **{key: fitted["held_out"][key] for key in ("median", "p90")}}
         figures.setdefault(table.key, {})[table.device] = {"held_out": own, "other_device": score_table(table)}
     write("op_times", {"figures": figures})
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = ["| class | device | rows | kept out | other device |", "|---|---|---|---|---|"]
+    for key, devices in result["figures"].items():
+        for device, scores in devices.items():
+            own, other = scores["held_out"], scores["other_device"]
+            transferred = f"{_show(other)} ({other['fitted_on']})" if other else "no other"
+            lines.append(f"| {key} | {device} | {own['rows']:,} | {_show(own)} | {transferred} |")
+    return "\n".join(lines)
+
+
+def _show(errors: Mapping[str, Any]) -> str:
+    return f"{100 * errors['median']:.1f} / {100 * errors['p90']:.0f} %"
 
 
 if __name__ == "__main__":

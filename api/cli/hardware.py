@@ -14,6 +14,8 @@ from planner.choose.hardware.fit import Refit, refit_hardware
 from planner.choose.hardware.nccl_tests import read_runs
 from planner.choose.hardware.op_corrections import Correction
 from planner.choose.hardware.op_times import read_fits
+from planner.choose.hardware.op_transfer import find_kernels, list_measured
+from planner.choose.op_prices import PRICED_CLASSES
 from planner.documents.hardware import read_profile
 from planner.documents.json_reader import read_text
 from planner.documents.json_writer import check_writable, write_json
@@ -48,13 +50,23 @@ def show_hardware(
 
 
 def _format_fits(name: str) -> list[str]:
-    """Return a line for each fitted class of a device."""
-    fits = read_fits(name)
-    return [
-        f"{key}: {fit['rows']} rows; on shapes kept out median error {format_share(fit['held_out']['median'])}, "
-        f"90th percentile {format_share(fit['held_out']['p90'])}; {fit['source']}"
-        for key, fit in fits.items()
-    ] or [f"{name}: no kernel was measured; predictions take the efficiencies of the most similar device"]
+    """Return a line for each class of kernels that a device has: its own ones, else those of other devices."""
+    profile, lines = hardware.load_profile(name), []
+    for op, variant in list_measured():
+        times = find_kernels(profile, op, variant)
+        fit = read_fits(times.device)[times.key]
+        if profile.op_times is None and op in PRICED_CLASSES:
+            continue
+        held_out = ", ".join(
+            f"{words} {format_share(fit['held_out'][key])}"
+            for key, words in (("median", "median error"), ("p90", "90th percentile"))
+        )
+        low, high = times.interval
+        lines.append(
+            f"{times.source}: {fit['rows']} rows; on its shapes kept out {held_out}; "
+            f"measured is {low:.2f} to {high:.2f} times predicted; {fit['source']}"
+        )
+    return lines
 
 
 @app.command("fit")

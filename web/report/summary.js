@@ -72,6 +72,11 @@ function cards({ cost, memory, request, recomputed, hardware, mesh: { axes } }) 
       time(cost.step_s),
       `${share(cost.compute_s / cost.step_s)} compute, ${share(cost.communication_s / cost.step_s)} communication`,
     ],
+    cost.interval && [
+      "Expected between",
+      `${time(cost.interval.low_s)} and ${time(cost.interval.high_s)}`,
+      `${time(cost.interval.out_of_range_s)} in ops outside the measured shapes`,
+    ],
     cost.mfu && [
       "Model FLOPs utilisation",
       share(cost.mfu),

@@ -20,7 +20,14 @@ export interface Overlap {
   peak_bytes: number;
 }
 
+export interface Interval {
+  low_s: number;
+  high_s: number;
+  out_of_range_s: number;
+}
+
 export interface Cost {
+  interval?: Interval | null;
   step_s: number;
   compute_s: number;
   communication_s: number;

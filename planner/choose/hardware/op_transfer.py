@@ -159,6 +159,12 @@ def find_kernels(hardware: Hardware, op: str, variant: str, *, among: Sequence[s
     return KernelTimes(key, rates, times.itemsize, sources, times.is_own, anchor)
 
 
+def list_measured() -> list[tuple[str, str]]:
+    """Return every class and variant that some device has."""
+    keys = {key for name in list_fitted() for key in load_fits(name)}
+    return sorted((op, variant) for op, _, variant in (key.partition(".") for key in keys))
+
+
 @lru_cache(maxsize=1 << 10)
 def is_measured(op: str, variant: str) -> bool:
     """Return whether some device has a class, or what stands in for its variant."""

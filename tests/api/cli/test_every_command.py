@@ -221,6 +221,9 @@ def test_hardware_is_listed_and_shown_with_sources() -> None:
     assert shardplan("hardware", "list", "--json").json == {"hardware": names}
     for name in names:
         assert "source" in shardplan("hardware", "show", name).out
+        classes = shardplan("hardware", "show", name, "--ops").out.splitlines()
+        assert all("rows; " in each and "median error" in each for each in classes)
+        assert any(each.startswith("all_reduce.nccl") for each in classes)
 
 
 @pytest.mark.frameworks("torch")
