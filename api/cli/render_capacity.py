@@ -37,10 +37,17 @@ def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
             if best is None
             else f"{best['devices']} {best['hardware']} as {_name_mesh(best)}"
         )
-        out.print(f"{key.replace('_feasible', ''):<10}{answer}")
+        out.print(f"{key.replace('_feasible', ''):<10}{answer}{_format_interval(best)}")
     if not frontier and document["complete"]:
         out.print("larger meshes, smaller micro-batches, --recompute auto and --pipeline need less memory a device")
     _print_skipped(out, document)
+
+
+def _format_interval(best: Mapping[str, Any] | None) -> str:
+    """Return between what the step of a candidate is expected, empty where that is not known."""
+    if best is None or best.get("low_s") is None:
+        return ""
+    return f", a step expected between {format_time(best['low_s'])} and {format_time(best['high_s'])}"
 
 
 def _print_skipped(out: Console, document: Mapping[str, Any]) -> None:

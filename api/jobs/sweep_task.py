@@ -109,4 +109,6 @@ def _read_result(status: str, packed: bytes) -> CandidateResult:
     document = unpack_json(packed)
     solver, peak = document["solver"], document["memory"].get("peak_bytes")
     figures = solver["objective_s"], solver["bound_s"], solver["gap"], peak, solver["least_limit_bytes"]
-    return CandidateResult(solver["status"], *figures, solver["wall_s"] or 0.0)
+    interval = document["cost"].get("interval") or {}
+    ends = {key: interval.get(key) for key in ("low_s", "high_s")}
+    return CandidateResult(solver["status"], *figures, solver["wall_s"] or 0.0, **ends)

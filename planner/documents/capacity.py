@@ -23,6 +23,8 @@ _JOURNALED = (
     "peak_bytes",
     "least_limit_bytes",
     "wall_s",
+    "low_s",
+    "high_s",
     "schedule",
     "bubble",
 )

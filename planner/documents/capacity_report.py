@@ -55,6 +55,8 @@ class CandidateDocument(StrictModel):
     initial_bound_bytes: Size
     status: Name
     objective_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
     bound_s: float | None = None
     gap: float | None = None
     peak_bytes: Size | None = None

@@ -35,7 +35,10 @@ from planner.choose.hardware import parse_hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
+from planner.judge.analysis import Analysis
+from planner.judge.step_interval import find_interval
 from planner.planning.deadline import Deadline, TimeLimitReached
+from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
@@ -200,7 +203,17 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
         least_limit_bytes=solution.min_feasible_limit,
         wall_s=wall_s,
         choice=result.choice,
+        **_bound_step(result),
     )
+
+
+def _bound_step(result: ObjectiveResult) -> dict[str, float]:
+    """Return the ends of the interval of a plan's step, empty without a plan."""
+    if result.choice is None or result.solution.cost is None:
+        return {}
+    program = pipeline.write_program(result.question, result.choice)
+    interval = find_interval(Analysis(program, result.question.model), result.solution.cost * PICO)
+    return {"low_s": interval.low_s, "high_s": interval.high_s}
 
 
 def _limit_time(request: Request, deadline: Deadline, *, share: float) -> Request:

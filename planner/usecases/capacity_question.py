@@ -106,7 +106,8 @@ class CapacityQuestion:
 class CandidateResult:
     """Result of planning a candidate: the status of a plan, or `BOUNDED`; times in seconds per step.
 
-    `schedule` and `bubble` are those of a candidate with stages.
+    `schedule` and `bubble` are those of a candidate with stages. `low_s` and `high_s` are the interval of the step (`planner.judge.step_interval`), where it is
+    known.
     """
 
     status: str
@@ -119,6 +120,8 @@ class CandidateResult:
     choice: Choice | None = field(default=None, repr=False)
     schedule: str | None = None
     bubble: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

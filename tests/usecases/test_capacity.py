@@ -54,6 +54,15 @@ def found() -> CapacitySearch:
     return search_meshes(question())
 
 
+def test_a_planned_step_lies_within_its_interval() -> None:
+    planned = [outcome for outcome in found().outcomes.values() if outcome.objective_s is not None]
+    assert planned
+    for outcome in planned:
+        assert outcome.low_s is not None
+        assert outcome.high_s is not None
+        assert 0 < outcome.low_s < (outcome.objective_s or 0) < outcome.high_s
+
+
 def exhaustive(asked: CapacityQuestion) -> dict[int, CandidateResult]:
     everything = CapacitySearch(asked)
     return {number: plan_candidate(everything.make_task(number)) for number in range(len(asked.candidates))}
