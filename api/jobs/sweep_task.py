@@ -110,5 +110,10 @@ def _read_result(status: str, packed: bytes) -> CandidateResult:
     solver, peak = document["solver"], document["memory"].get("peak_bytes")
     figures = solver["objective_s"], solver["bound_s"], solver["gap"], peak, solver["least_limit_bytes"]
     interval = document["cost"].get("interval") or {}
-    ends = {key: interval.get(key) for key in ("low_s", "high_s")}
-    return CandidateResult(solver["status"], *figures, solver["wall_s"] or 0.0, **ends)
+    return CandidateResult(
+        solver["status"],
+        *figures,
+        solver["wall_s"] or 0.0,
+        low_s=interval.get("low_s"),
+        high_s=interval.get("high_s"),
+    )
