@@ -86,9 +86,9 @@ class ProfileDocument(StrictModel):
     share of peak] of classes of ops, instead of `compute_efficiency`. `op_times`: the measured device whose fitted
     classes of kernels price ops, or `transferred`: those of the measured devices, by the datasheet's peaks;
     `op_corrections`: by class, what `hardware fit` fitted to times of kernels measured on one's own machine. `overlap`:
-    the share of the possible gain from running collectives during ops that counts. `interference`: by link and kind of work (compute, collective,
-    to_device, from_device), the share by which each other kind that runs at the same time makes it take longer.
-    `power_w`: rated power of a device. `sources`: the origin of a number.
+    the share of the possible gain from running collectives during ops that counts. `interference`: by link and kind of
+    work (compute, collective, to_device, from_device), the share by which each other kind that runs at the same time
+    makes it take longer. `power_w`: rated power of a device. `sources`: the origin of a number.
     """
 
     format: Literal["shardplan.hardware"]

@@ -34,9 +34,9 @@ from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import parse_hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.judge.analysis import Analysis
 from planner.judge.step_interval import find_interval
+from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_types import Plan, Request

@@ -106,8 +106,8 @@ class CapacityQuestion:
 class CandidateResult:
     """Result of planning a candidate: the status of a plan, or `BOUNDED`; times in seconds per step.
 
-    `schedule` and `bubble` are those of a candidate with stages. `low_s` and `high_s` are the interval of the step (`planner.judge.step_interval`), where it is
-    known.
+    `schedule` and `bubble` are those of a candidate with stages. `low_s` and `high_s` are the interval of the step
+    (`planner.judge.step_interval`), where it is known.
     """
 
     status: str

@@ -90,7 +90,7 @@ def test_any_choice_of_windows_costs_what_its_program_does_and_runs_right(net: N
 
 @pytest.mark.parametrize("mesh", ["2", "2x2", "3"])
 def test_operand_options_have_halos_and_their_price(mesh: str) -> None:
-    model = CostModel(Mesh.parse(mesh), replace(H100, peak_flops={"f32": 1e30}, launch_s=0.0))
+    model = CostModel(Mesh.parse(mesh), replace(H100, peak_flops={"f32": 1e30}, launch_s=0.0, op_times=None))
     graph = line()
     for op in graph.ops:
         kinds = tuple(graph.types[value] for value in op.inputs)

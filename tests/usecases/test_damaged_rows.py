@@ -12,7 +12,7 @@ import pytest
 
 from planner.usecases.predict_ops import predict_ops
 from planner.usecases.predict_steps import predict_steps
-from tests.usecases.test_predict_ops import PREDICTED
+from tests.testing.kernel_rows import PREDICTED
 
 ROWS = 1_000
 STEPS = [json.loads(line) for line in Path("examples/steps.jsonl").read_text().splitlines()]
