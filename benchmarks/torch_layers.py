@@ -74,12 +74,18 @@ def build_module(make: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
             return sum(map(_weigh, leaves))
 
     torch.manual_seed(0)
-    is_function = make.__code__.co_argcount > 0 if hasattr(make, "__code__") else not isinstance(make, type)
+    is_function = not _makes_module(make)
     module = Weighed()
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if name.startswith("part.") and tensor.is_floating_point():
             torch.nn.init.uniform_(tensor, 0.05, 0.6)
     return module
+
+
+def _makes_module(make: Callable[..., Any]) -> bool:
+    """Return whether a case is a class or a function without operands, not a function of tensors."""
+    code = getattr(make, "__code__", None)
+    return isinstance(make, type) or (code is not None and code.co_argcount == len(make.__defaults__ or ()))
 
 
 def _weigh(result: Any) -> Any:

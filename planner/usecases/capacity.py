@@ -192,6 +192,7 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     solution, wall_s = result.solution, time.monotonic() - began
     if solution.reason == solvers.CUT_OFF:
         return CandidateResult(BOUNDED, None, solution.bound * PICO, None, None, None, wall_s, None)
+    low_s, high_s = _find_step_interval(result)
     return CandidateResult(
         status=solution.status,
         objective_s=None if solution.cost is None else solution.cost * PICO,
@@ -203,17 +204,18 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
         least_limit_bytes=solution.min_feasible_limit,
         wall_s=wall_s,
         choice=result.choice,
-        **_bound_step(result),
+        low_s=low_s,
+        high_s=high_s,
     )
 
 
-def _bound_step(result: ObjectiveResult) -> dict[str, float]:
-    """Return the ends of the interval of a plan's step, empty without a plan."""
+def _find_step_interval(result: ObjectiveResult) -> tuple[float, float] | tuple[None, None]:
+    """Return the ends of the interval of a plan's step; None without a plan."""
     if result.choice is None or result.solution.cost is None:
-        return {}
+        return None, None
     program = pipeline.write_program(result.question, result.choice)
     interval = find_interval(Analysis(program, result.question.model), result.solution.cost * PICO)
-    return {"low_s": interval.low_s, "high_s": interval.high_s}
+    return interval.low_s, interval.high_s
 
 
 def _limit_time(request: Request, deadline: Deadline, *, share: float) -> Request:
