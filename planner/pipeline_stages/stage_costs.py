@@ -85,7 +85,12 @@ class StageCosts:
 
     @property
     def times_longer(self) -> int:
-        """How many times as many micro-batches as a step a long one has."""
+        """How many times as many micro-batches as a step a long one has.
+
+        One micro-batch accumulates nothing, so that more of them tell nothing of its passes.
+        """
+        if self.microbatches == 1:
+            return 1
         return max(1, min(LONG, MAX_MICROBATCHES // self.microbatches))
 
     @property

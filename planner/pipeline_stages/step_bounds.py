@@ -96,7 +96,7 @@ class _Round:
                 tables[stage] = np.maximum(tables[stage], around + met / self.count * own_work[stage])
                 continue
             tables[stage] = np.maximum(tables[stage], around + met * self.passes[stage])
-            if stage in ends:
+            if stage in ends and self.costs.times_longer > 1:
                 # A stage may take less for passes where it takes more for its update, which ends only one of two paths.
                 one, share = ends[stage], 1 / self.costs.times_longer
                 both = share * self._sum_around(one) + (1 - share) * around
