@@ -86,8 +86,8 @@ def test_an_older_plan_names_its_profile(tmp_path: Path) -> None:
     assert load_planned_hardware(read_plan(written(tmp_path / "old.json", document))) == load_profile("h100-sxm")
 
 
-def test_a_slower_link_in_a_file_is_priced(tmp_path: Path) -> None:
-    slow = changed(changed(PROFILE, "links.nvlink.bandwidth", 1e9), "launch_s", 1e-3)
+def test_a_slower_device_and_link_in_a_file_are_priced(tmp_path: Path) -> None:
+    slow = changed(changed(PROFILE, "links.nvlink.bandwidth", 1e9), "memory_bandwidth", 1e9)
     path = written(tmp_path / "slow.json", slow)
     fast = plan(tmp_path)["cost"]["step_s"]
     assert plan(tmp_path, "--hardware", path)["cost"]["step_s"] > fast
