@@ -31,6 +31,7 @@ NAMED = ["nodes.1.id", "nodes.1.op", "outputs.0", "inputs.0.dtype", "inputs.0.ki
 # Ops whose last operands are optional.
 ARITIES = {
     "linear": {2, 3},
+    "fft": {1, 2},
     "layer_norm": {1, 2, 3},
     "batch_norm": {3, 4, 5},
     "scaled_dot_product_attention": {3, 4},

@@ -101,7 +101,7 @@ def test_a_base_may_be_a_revision(base: str, more: tuple[str, ...], team: Path) 
     assert (told["totals"], told["exceeded"]) == (kept["totals"], kept["exceeded"])
 
 
-ENTRY = '[[waiver]]\nlimit = "memory"\nup_to = "10000%"\nreason = "wanted"\nexpires = 2999-01-01\n'
+ENTRY = '[[waiver]]\nlimit = "memory"\nup_to = "1000000%"\nreason = "wanted"\nexpires = 2999-01-01\n'
 
 
 def test_a_rise_is_waived_in_a_file(team: Path, tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ FILES = [
         ENTRY.replace('limit = "memory"', 'limit = "speed"'),
         "waiver[0]: limit>up_to, character 1: unknown measure",
     ),
-    (ENTRY.replace('"10000%"', '"much"'), "a number with %"),
+    (ENTRY.replace('"1000000%"', '"much"'), "a number with %"),
     (ENTRY.replace("2999-01-01", '"2999-01-01"'), "waiver[0].expires: value does not fit"),
     (ENTRY.replace("2999-01-01", "2999-01-01T10:00:00"), "waiver[0].expires: value does not fit"),
-    (ENTRY.replace('"10000%"', '"1%,time>5%"'), "several limits"),
+    (ENTRY.replace('"1000000%"', '"1%,time>5%"'), "several limits"),
 ]
 
 

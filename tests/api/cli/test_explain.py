@@ -54,8 +54,8 @@ def test_an_overview_adds_up_to_the_plan(plan: Path) -> None:
     ("name", "hardware", "source"),
     [
         ("a", "v100-pcie", "linear.f32 fitted on v100-pcie"),
-        ("a", "h100-sxm", "efficiency of product"),
-        ("b", "v100-pcie", "roofline"),
+        ("a", "h100-sxm", "linear.f32 of other devices, a100-pcie-40 the nearest"),
+        ("b", "v100-pcie", "relu.f32 fitted on v100-pcie"),
         ("x", "v100-pcie", None),
     ],
 )

@@ -20,7 +20,7 @@ WRONG = [
     (["--pipeline", "none"], "pipeline stages"),
     (["--pipeline", "2", "--virtual-stages", "2"], "interleaved"),
     (["--pipeline", "2", "--schedule", "late"], "schedule"),
-    (["--schedule", "gpipe"], "no --pipeline"),
+    (["--schedule", "gpipe"], "no pipeline"),
     (["--pipeline", "2", "--proof", "proof.json"], "--proof"),
     (["--pipeline", "2", "--log", "log.json"], "--log"),
 ]
