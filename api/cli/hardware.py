@@ -53,10 +53,10 @@ def _format_fits(name: str) -> list[str]:
     """Return a line for each class of kernels that a device has: its own ones, else those of other devices."""
     profile, lines = hardware.load_profile(name), []
     for op, variant in list_measured():
-        times = find_kernels(profile, op, variant)
-        fit = read_fits(times.device)[times.key]
         if profile.op_times is None and op in PRICED_CLASSES:
             continue
+        times = find_kernels(profile, op, variant)
+        fit = read_fits(times.device)[times.key]
         held_out = ", ".join(
             f"{words} {format_share(fit['held_out'][key])}"
             for key, words in (("median", "median error"), ("p90", "90th percentile"))

@@ -21,6 +21,19 @@ class ExportFormat(NamedTuple):
     media: str = "text/plain"
     has_loops: bool = False
 
+    def write(self, name: str, exported: object) -> str:
+        """Return what is exported as text, by the function of the format, which is called `name`.
+
+        Raises InvalidRequest where a package is missing.
+        """
+        module, function = self.target.split(":")
+        try:
+            write: Callable[[object], str] = getattr(import_module(module), function)
+            return write(exported)
+        except ImportError as error:
+            where, wanted = f"format {name}", f"shardplan[{self.extra}]"
+            raise InvalidRequest("a package is missing", where=where, got=str(error), wanted=wanted) from error
+
 
 FORMATS = {
     "mesh": ExportFormat("planner.export.mlir.spmd:print_mesh"),
@@ -50,10 +63,4 @@ def export_program(program: Program, name: str) -> str:
         able = ", ".join(other for other, row in FORMATS.items() if row.has_loops)
         got = f"a step of {program.graph.microbatches} micro-batches"
         raise InvalidRequest("the format has no loop", where=f"format {name}", got=got, wanted=f"one of {able}")
-    module, function = FORMATS[name].target.split(":")
-    try:
-        write: Callable[[Program], str] = getattr(import_module(module), function)
-        return write(program)
-    except ImportError as error:
-        wanted = f"shardplan[{FORMATS[name].extra}]"
-        raise InvalidRequest("a package is missing", where=f"format {name}", got=str(error), wanted=wanted) from error
+    return FORMATS[name].write(name, program)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import import_module
 
 from planner.errors import InvalidRequest
 from planner.export.formats import ExportFormat
@@ -37,13 +36,7 @@ def export_stages(plan: StagePlan, name: str) -> str:
     if name not in STAGE_FORMATS:
         what = "format for pipeline stages"
         raise InvalidRequest(what, got=name, wanted=f"one of {', '.join(STAGE_FORMATS)}")
-    module, function = STAGE_FORMATS[name].target.split(":")
-    try:
-        write: Callable[[StagePlan], str] = getattr(import_module(module), function)
-        return write(plan)
-    except ImportError as error:
-        wanted = f"shardplan[{STAGE_FORMATS[name].extra}]"
-        raise InvalidRequest("a package is missing", where=f"format {name}", got=str(error), wanted=wanted) from error
+    return STAGE_FORMATS[name].write(name, plan)
 
 
 def print_dtensor_stages(plan: StagePlan) -> str:

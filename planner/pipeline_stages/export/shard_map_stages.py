@@ -135,22 +135,9 @@ def whole(results):
 
 def print_shard_map_stages(plan: StagePlan) -> str:
     """Return the module. Raises InvalidSharding, naming value or op, for what jax.shard_map cannot express."""
-    mesh, ranks = plan.stages[0].program.mesh, len(plan.tasks)
     with wide_types():
         listed = [_write_stage(number, stage) for number, stage in enumerate(plan.stages)]
-    head = HEAD.format(
-        stages=len(plan.stages),
-        ranks=ranks,
-        mesh=mesh.notation,
-        world=ranks * mesh.devices,
-        graph=plan.stages[0].program.graph.name,
-        axes=dict(zip(mesh.names, mesh.shape, strict=True)),
-        devices=mesh.devices,
-        microbatches=plan.microbatches,
-        rank_of=tuple(stage.rank for stage in plan.stages),
-        copies=dict(plan.copies),
-        tasks="(\n" + "".join(f"    {tuple(map(tuple, own))!r},\n" for own in plan.tasks) + ")",
-    )
+    head = HEAD.format(rank_of=tuple(stage.rank for stage in plan.stages), **plan.head_fields)
     helpers = [text.rstrip() for name, text in GIVEN.items() if any(f"{name}(" in each for each in listed)]
     made = ", ".join(f"make_stage_{number}()" for number in range(len(plan.stages)))
     return "\n\n\n".join([head.rstrip(), *helpers, RUNTIME, *listed, f"STAGES = [{made}]\n"])

@@ -42,6 +42,23 @@ class StagePlan:
     def microbatches(self) -> int:
         return self.stages[0].program.graph.microbatches
 
+    @property
+    def head_fields(self) -> dict[str, object]:
+        """What the head of every module of stages says of the plan, by the name of the field."""
+        mesh, ranks = self.stages[0].program.mesh, len(self.tasks)
+        return {
+            "stages": len(self.stages),
+            "ranks": ranks,
+            "mesh": mesh.notation,
+            "world": ranks * mesh.devices,
+            "graph": self.stages[0].program.graph.name,
+            "axes": dict(zip(mesh.names, mesh.shape, strict=True)),
+            "devices": mesh.devices,
+            "microbatches": self.microbatches,
+            "copies": dict(self.copies),
+            "tasks": "(\n" + "".join(f"    {tuple(map(tuple, own))!r},\n" for own in self.tasks) + ")",
+        }
+
 
 def make_stage_plan(plan: PipelinePlan) -> StagePlan:
     """Return what exports read of a feasible plan."""

@@ -192,18 +192,7 @@ def print_torch_stages(plan: StagePlan) -> str:
             groups[tuple(members)] = members
     groups |= {("send", edge.source, edge.target): _list_members(plan, edge) for edge in edges}
     ranks = len(plan.tasks)
-    head = HEAD.format(
-        stages=len(plan.stages),
-        ranks=ranks,
-        mesh=mesh.notation,
-        world=ranks * mesh.devices,
-        graph=plan.stages[0].program.graph.name,
-        axes=dict(zip(mesh.names, mesh.shape, strict=True)),
-        devices=mesh.devices,
-        microbatches=plan.microbatches,
-        copies=dict(plan.copies),
-        tasks="(\n" + "".join(f"    {tuple(map(tuple, own))!r},\n" for own in plan.tasks) + ")",
-    )
+    head = HEAD.format(**plan.head_fields)
     helpers = [text for mark, text in GIVEN.items() if text != PIECES and any(mark in each for each in listed)]
     own = [[number for number, stage in enumerate(plan.stages) if stage.rank == rank] for rank in range(ranks)]
     makers = ", ".join("{" + ", ".join(f"{n}: make_stage_{n}" for n in numbers) + "}" for numbers in own)
