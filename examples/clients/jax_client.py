@@ -27,8 +27,8 @@ def lowered(function: Any, *arguments: Any) -> bytes:
 
 def main(url: str = Planner.url, key: str | None = None) -> None:
     shape = jax.ShapeDtypeStruct
-    weights = {"up": shape((256, 1024), jnp.float32), "down": shape((1024, 256), jnp.float32)}
-    program = lowered(layer, weights, shape((64, 256), jnp.float32))
+    weights = {"up": shape((1024, 4096), jnp.float32), "down": shape((4096, 1024), jnp.float32)}
+    program = lowered(layer, weights, shape((4096, 1024), jnp.float32))
     document = Planner(url, key).plan(program, "text/x-stablehlo", mesh="dp=2,tp=4", gap=1e-3, name="mlp")
     for name, axes in shardings(document).items():
         print(name, axes)

@@ -23,8 +23,9 @@ def exported(module: nn.Module, *arguments: torch.Tensor) -> bytes:
 
 
 def main(url: str = Planner.url, key: str | None = None) -> None:
-    model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
-    program = exported(model, torch.zeros(64, 256))
+    with torch.device("meta"):  # shapes are enough: nothing is allocated
+        model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
+        program = exported(model, torch.zeros(4096, 1024))
     document = Planner(url, key).plan(
         program, "application/x-torch-export+json", mesh="dp=2,tp=4", gap=1e-3, name="mlp"
     )
