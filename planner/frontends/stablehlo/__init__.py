@@ -7,6 +7,7 @@ symbolic_values  what is known of a value during the walk: numbers, broadcasts, 
 symbol_builder   a document while it grows, and symbols turned into its values
 op_table         StableHLO op -> row; rows are in pointwise, dot_conv, views, gather_scatter, reductions and windows
 op_call          one op, as a row sees it
+complex_rules    op of complex numbers -> row in the ops of their parts, which complex_parts holds; fourier transforms
 fusion           trees of pointwise ops joined to one node
 shardings        Shardy's shardings -> annotations
 locations        the line or the name stack of an op

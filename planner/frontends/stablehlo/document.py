@@ -20,6 +20,7 @@ from jaxlib.mlir import ir
 from planner.errors import InvalidRequest, ShardplanError
 from planner.frontends.graph_builder import build_document, prune_inputs, prune_nodes
 from planner.frontends.stablehlo import shardings
+from planner.frontends.stablehlo.complex_parts import ComplexParts
 from planner.frontends.stablehlo.fusion import fuse_pointwise
 from planner.frontends.stablehlo.locations import name_stack_of
 from planner.frontends.stablehlo.op_call import tensor_type
@@ -91,7 +92,8 @@ def import_module_text(
         shardings.reject_gspmd(each.attributes, f"{where}: argument {each.name}")
         if "sdy.sharding" in each.attributes:
             translation.annotations.annotate_input(each.id, each.attributes["sdy.sharding"])
-    outputs = [builder.whole(each).id for each in translation.call("main", [*map(TensorSymbol.of, values)])]
+    results = translation.call("main", [*map(TensorSymbol.of, values)])
+    outputs = [builder.whole(each).id for each in results if not isinstance(each, ComplexParts)]
     for attributes, output in zip(_read_list_attribute(main, "res_attrs", len(outputs)), outputs, strict=True):
         if "sdy.sharding" in attributes:
             translation.annotations.annotate_output(output, attributes["sdy.sharding"])
@@ -110,7 +112,7 @@ def _read_arguments(main: ir.Operation, next_outputs: Mapping[int, int], where: 
         except ShardplanError as error:
             raise error.at(f"{where}: argument {shown}") from None
         arguments.append(_Argument(f"arg{number}", shown, kind, given, next_outputs.get(number)))
-    return _pair_donated(arguments, main)
+    return _pair_donated(arguments, main, where)
 
 
 def _root(name: str) -> str:
@@ -118,18 +120,23 @@ def _root(name: str) -> str:
     return matched[0] if matched else name
 
 
-def _result_types(main: ir.Operation) -> Sequence[ir.Type]:
-    kinds: Sequence[ir.Type] = main.attributes["function_type"].value.results
+def _read_results(main: ir.Operation, where: str) -> list[TensorType]:
+    kinds = []
+    for number, kind in enumerate(main.attributes["function_type"].value.results):
+        try:
+            kinds.append(tensor_type(kind))
+        except ShardplanError as error:
+            raise error.at(f"{where}: result {number}") from None
     return kinds
 
 
-def _pair_donated(arguments: list[_Argument], main: ir.Operation) -> list[_Argument]:
+def _pair_donated(arguments: list[_Argument], main: ir.Operation, where: str) -> list[_Argument]:
     """Return the arguments, each donated one without a next output with the output that replaces it.
 
     That is the output of its type at the same place of its tree. JAX itself pairs by type alone, so its pair is the
     second choice, and the first unpaired output of the type the third.
     """
-    results = [tensor_type(kind) for kind in _result_types(main)]
+    results = _read_results(main, where)
     attributes = _read_list_attribute(main, "res_attrs", len(results))
     names = [given["jax.result_info"].value if "jax.result_info" in given else "" for given in attributes]
     free = dict(enumerate(zip(results, (name.removeprefix(_root(name)) for name in names), strict=True)))

@@ -80,15 +80,25 @@ def has_no_elements(kind: ir.Type) -> bool:
     return isinstance(kind, ir.RankedTensorType) and kind.has_static_shape and 0 in kind.shape
 
 
+def is_complex(kind: ir.Type) -> bool:
+    return isinstance(kind, ir.RankedTensorType) and isinstance(kind.element_type, ir.ComplexType)
+
+
 def tensor_type(kind: ir.Type) -> TensorType:
     """Return a tensor's type. Raises InvalidGraph for a dynamic dim, UnsupportedOp for other types and dtypes."""
+    if is_complex(kind):
+        wanted = "real and imaginary part as two real arrays"
+        raise UnsupportedOp("complex numbers", got=str(kind.element_type), wanted=wanted)
+    return part_type(kind)
+
+
+def part_type(kind: ir.Type) -> TensorType:
+    """Return a tensor's type, or that of either part of a complex one. Raises as `tensor_type` does."""
     if not isinstance(kind, ir.RankedTensorType):
         raise UnsupportedOp("type of a value", got=str(kind), wanted="a ranked tensor")
     if not kind.has_static_shape:
         raise InvalidGraph("dynamic dim", got=str(kind), wanted="fixed sizes: lower with concrete shapes")
-    spelled = str(kind.element_type)
-    if spelled.startswith("complex"):
-        raise UnsupportedOp("complex numbers", got=spelled, wanted="real and imaginary part as two real arrays")
+    spelled = str(kind.element_type.element_type if is_complex(kind) else kind.element_type)
     if has_no_elements(kind):
         raise UnsupportedOp("array without elements", got=str(kind), wanted="arrays of at least one element")
     if spelled not in FROM_MLIR:

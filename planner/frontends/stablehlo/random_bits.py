@@ -24,7 +24,7 @@ NAME = "threefry2x32"
 KNOWN_INPUT = (0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3)
 KNOWN_WORDS = (0xC4923A9C, 0x483DF7A0)
 """Key, counters and words from the tests of the Random123 library."""
-Walk = Callable[[Sequence[Symbol]], list[Symbol]]
+Walk = Callable[[Sequence[Symbol]], Sequence[object]]
 
 
 def is_threefry(name: str, operands: Sequence[TensorType], walk: Walk) -> bool:

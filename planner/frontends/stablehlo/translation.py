@@ -17,8 +17,10 @@ from jaxlib.mlir import ir
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.stablehlo import random_bits, shardings
+from planner.frontends.stablehlo.complex_parts import ComplexCall, ComplexParts, Value
+from planner.frontends.stablehlo.complex_rules import translate_complex
 from planner.frontends.stablehlo.locations import format_location, phase_of
-from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall, StablehloRow, has_no_elements, tensor_type
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall, has_no_elements, is_complex, part_type
 from planner.frontends.stablehlo.op_table import OP_TABLE
 from planner.frontends.stablehlo.symbol_builder import SymbolBuilder
 from planner.frontends.stablehlo.symbolic_values import NO_ELEMENTS, KnownNumbers, Symbol, TensorSymbol
@@ -29,15 +31,10 @@ MAX_ITERATIONS = 1 << 12
 MAX_DEPTH = 64
 MAX_STEPS = 1 << 22
 """The most ops walked, including those that emit no node."""
-PASSING_OPS = (
-    "func.call",
-    "stablehlo.composite",
-    "stablehlo.while",
-    "stablehlo.optimization_barrier",
-    "stablehlo.scatter",
-)
-"""Ops that may pass on arrays without elements; a scatter of one window may have no positions."""
-Environment = dict[ir.Value, Symbol]
+PASSING_OPS = ("func.call", "stablehlo.composite", "stablehlo.while", "stablehlo.optimization_barrier")
+"""Ops whose operands may be anything, such as arrays without elements and complex numbers."""
+CONTROL_FLOW = (*PASSING_OPS, "stablehlo.case", "stablehlo.if")
+Environment = dict[ir.Value, Value]
 
 
 class StablehloTranslation:
@@ -53,7 +50,7 @@ class StablehloTranslation:
         self._scopes: list[str] = []
         self._loops = self._steps = 0
 
-    def call(self, name: str, operands: Sequence[Symbol]) -> list[Symbol]:
+    def call(self, name: str, operands: Sequence[Value]) -> list[Value]:
         """Walk a function and return its results."""
         if name not in self._functions:
             raise InvalidGraph("call of an undefined function", where=self._where, got=name)
@@ -61,12 +58,12 @@ class StablehloTranslation:
         return self._block(block, {}, operands)
 
     def type(self, kind: ir.Type) -> TensorType:
-        """Return a tensor's type, from a cache. Raises InvalidGraph and UnsupportedOp as `tensor_type` does."""
+        """Return a tensor's type, or that of a complex one's parts, from a cache. Raises as `part_type` does."""
         if kind not in self._types:
-            self._types[kind] = tensor_type(kind)
+            self._types[kind] = part_type(kind)
         return self._types[kind]
 
-    def _block(self, block: ir.Block, known: Environment, operands: Sequence[Symbol]) -> list[Symbol]:
+    def _block(self, block: ir.Block, known: Environment, operands: Sequence[Value]) -> list[Value]:
         """Walk a block and return its results; `known` maps SSA values to symbols and is extended."""
         known.update(zip(block.arguments, operands, strict=True))
         for each in block.operations:
@@ -85,32 +82,42 @@ class StablehloTranslation:
         place = f"{self._where}: {format_location(op)}: {op.name}"
         return error if op.name in error.where else error.at(place)
 
-    def _translate_op(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+    def _translate_op(self, op: ir.Operation, read: tuple[Value, ...], known: Environment) -> Sequence[Value]:
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise UnsupportedOp("program too long", got=f"more than {MAX_STEPS} steps", wanted="fewer turns and calls")
-        row = OP_TABLE.get(op.name)
         before = self.builder.phase
         self.builder.phase = before if before == "backward" else phase_of(op) or before
         try:
             if op.results and all(has_no_elements(each.type) for each in op.results):
                 return [NO_ELEMENTS] * len(op.results)
-            if row is None:
+            if op.name in CONTROL_FLOW:
                 return self._follow_control_flow(op, read, known)
-            call = StablehloOpCall("", tuple(self.type(each.type) for each in op.results), self.builder, op, read)
-            results = self._apply_row(row, call)
-            listed = results if isinstance(results, Sequence) else [results]
-            return [TensorSymbol.of(each) if isinstance(each, DocumentValue) else each for each in listed]
+            real = tuple(each for each in read if not isinstance(each, ComplexParts))
+            if len(real) < len(read) or any(is_complex(each.type) for each in op.results):
+                return [self._translate_complex(op, read)]
+            if op.name in OP_TABLE:
+                return self._apply_row(op.name, op, real, kinds=[self.type(each.type) for each in op.results])
+            if op.name == "sdy.sharding_constraint":
+                return [self.annotations.annotate_symbol(real[0], op.attributes["sharding"])]
+            return self._replicate(op, real)
         finally:
             self.builder.phase = before
 
-    def _read_operands(self, op: ir.Operation, known: Environment) -> tuple[Symbol, ...]:
+    def _translate_complex(self, op: ir.Operation, read: tuple[Value, ...]) -> Value:
+        def run_row(name: str, operands: Sequence[Symbol], kind: TensorType) -> Symbol:
+            return self._apply_row(name, op, operands, kinds=[kind])[0]
+
+        kind = self.type(op.results[0].type)
+        return translate_complex(ComplexCall(op, read, kind, builder=self.builder, run_row=run_row))
+
+    def _read_operands(self, op: ir.Operation, known: Environment) -> tuple[Value, ...]:
         """Return the operands of an op.
 
         Arrays without elements are left out of concatenations. Raises UnsupportedOp where another op reads one.
         """
         read = tuple(known[value] for value in op.operands)
-        if op.name in PASSING_OPS or not any(each is NO_ELEMENTS for each in read):
+        if op.name in (*PASSING_OPS, "stablehlo.scatter") or not any(each is NO_ELEMENTS for each in read):
             return read
         if op.name == "stablehlo.concatenate":
             return tuple(each for each in read if each is not NO_ELEMENTS)
@@ -118,15 +125,21 @@ class StablehloTranslation:
             return read
         raise UnsupportedOp("operand without elements", got=op.name, wanted="arrays of at least one element")
 
-    def _apply_row(self, row: StablehloRow, call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
-        """Apply a row to a call; emit an op that is planned replicated where the row does not cover it."""
+    def _apply_row(
+        self, name: str, op: ir.Operation, operands: Sequence[Symbol], *, kinds: Sequence[TensorType]
+    ) -> list[Symbol]:
+        """Apply the row `name` to an op; emit an op that is planned replicated where the row does not cover it."""
+        call = StablehloOpCall("", tuple(kinds), self.builder, op, tuple(operands))
+        results: RowResult | Sequence[RowResult]
         try:
-            return row(call)
+            results = OP_TABLE[name](call)
         except NotCovered as reason:
-            self.builder.uncovered.replicated[f"{call.op.name} ({reason})"].append(format_location(call.op))
-            return call.emit_all(call.op.name, *call.wholes())
+            self.builder.uncovered.replicated[f"{op.name} ({reason})"].append(format_location(op))
+            results = call.emit_all(op.name, *call.wholes())
+        listed = results if isinstance(results, Sequence) else [results]
+        return [TensorSymbol.of(each) if isinstance(each, DocumentValue) else each for each in listed]
 
-    def _follow_control_flow(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+    def _follow_control_flow(self, op: ir.Operation, read: tuple[Value, ...], known: Environment) -> Sequence[Value]:
         """Walk calls and control flow, and ops that only pass values on."""
         match op.name:
             case "func.call" | "stablehlo.composite":
@@ -136,12 +149,8 @@ class StablehloTranslation:
                 return self._loop(op, read, known)
             case "stablehlo.case" | "stablehlo.if":
                 return self._branch(op, read, known)
-            case "stablehlo.optimization_barrier":
-                return read
-            case "sdy.sharding_constraint":
-                return [self.annotations.annotate_symbol(read[0], op.attributes["sharding"])]
             case _:
-                return self._replicate(op, read)
+                return read
 
     def _replicate(self, op: ir.Operation, read: tuple[Symbol, ...]) -> Sequence[Symbol]:
         """Emit an op outside the table, which is planned replicated. Raises UnsupportedOp for one with side effects."""
@@ -157,11 +166,13 @@ class StablehloTranslation:
         made = self.builder.emit_all(name.replace(" ", "."), list(map(self.builder.whole, read)), types, attrs={})
         return list(map(TensorSymbol.of, made))
 
-    def _call(self, callee: str, read: tuple[Symbol, ...]) -> Sequence[Symbol]:
+    def _call(self, callee: str, read: tuple[Value, ...]) -> Sequence[Value]:
         """Walk a function; JAX's random generator is an op of its own unless its key and counters are known."""
         with self._within(callee):
-            if not all(isinstance(each, KnownNumbers) for each in read) and self._is_threefry(callee, read):
-                return random_bits.draw_words(self.builder, read)
+            real = tuple(each for each in read if not isinstance(each, ComplexParts))
+            known = all(isinstance(each, KnownNumbers) for each in read)
+            if not known and len(real) == len(read) and self._is_threefry(callee, real):
+                return random_bits.draw_words(self.builder, real)
             return self.call(callee, read)
 
     def _is_threefry(self, callee: str, read: tuple[Symbol, ...]) -> bool:
@@ -170,7 +181,7 @@ class StablehloTranslation:
             self._generators[callee] = random_bits.is_threefry(callee, [each.type for each in read], walk)
         return self._generators[callee]
 
-    def _loop(self, op: ir.Operation, carried: Sequence[Symbol], known: Environment) -> Sequence[Symbol]:
+    def _loop(self, op: ir.Operation, carried: Sequence[Value], known: Environment) -> Sequence[Value]:
         condition, body = (region.blocks[0] for region in op.regions)
         number, self._loops = self._loops, self._loops + 1
         for turn in range(MAX_ITERATIONS):
@@ -184,7 +195,7 @@ class StablehloTranslation:
                 carried = self._block(body, known, carried)
         raise UnsupportedOp("loop too long", got=f"more than {MAX_ITERATIONS} turns", wanted="fewer")
 
-    def _branch(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+    def _branch(self, op: ir.Operation, read: tuple[Value, ...], known: Environment) -> Sequence[Value]:
         (chosen,) = read
         if not isinstance(chosen, KnownNumbers):
             raise UnsupportedOp("data-dependent branch", got=op.name, wanted="jnp.where, or a known condition")
