@@ -27,7 +27,7 @@ from solvers.lagrangian_heuristic import run_lagrangian_heuristic
 from solvers.min_peak_dual import MinPeakDual
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
-from solvers.presolve import PresolvedProblem, identity_presolve, presolve
+from solvers.presolve import presolve
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import solve_restricted_mip
@@ -90,7 +90,7 @@ def solve(
         problem, starts, start, time_limit=time_limit, gap=gap, processes=processes, seed=seed, nearest=nearest
     )
     state = SolveState(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
-    reduced = _presolve(state)
+    reduced = presolve(problem, stopped=lambda: state.is_exhausted)
     if reduced is None:
         state.raise_lower_bound(state.largest_cost + 1)
         return build_solution(state, None, {}, nearest=nearest)
@@ -164,14 +164,6 @@ def _is_limit_tight(relaxation: Relaxation, assignment: Integers, limit: int) ->
     """Return whether the limit matters: no incumbent, or the decoded assignment exceeds it."""
     model = relaxation.model
     return model.state.cost is None or exceeds_limit(model.restriction.problem, assignment, limit)
-
-
-def _presolve(state: SolveState) -> PresolvedProblem | None:
-    """Presolve the problem; None if it is infeasible. A problem with usage on edges is left as it is: hardly any
-    reduction applies to it."""
-    if state.problem.arrays.edge_usage_edge.size:
-        return identity_presolve(state.problem)
-    return presolve(state.problem, stopped=lambda: state.is_exhausted)
 
 
 def _needs_lns(problem: Problem) -> bool:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, Node, UsageIntervals
 
 Integers = NDArray[np.int64]
+
+
+def _nothing() -> Integers:
+    return np.zeros(0, np.int64)
 
 
 def _multiply_cost(cost: Integers, multiplicity: int) -> Integers:
@@ -106,12 +110,12 @@ class ProblemArrays:
     width: Integers
     pair_start: Integers
     pair_cost: Integers
-    edge_usage_edge: Integers
-    edge_usage_start: Integers
-    edge_usage_stop: Integers
-    edge_usage_pair_start: Integers
-    pair_usage: Integers
     time_steps: int
+    edge_usage_edge: Integers = field(default_factory=_nothing)
+    edge_usage_start: Integers = field(default_factory=_nothing)
+    edge_usage_stop: Integers = field(default_factory=_nothing)
+    edge_usage_pair_start: Integers = field(default_factory=_nothing)
+    pair_usage: Integers = field(default_factory=_nothing)
 
     @staticmethod
     def of(nodes: Sequence[Node], edges: Sequence[Edge]) -> ProblemArrays:

@@ -167,21 +167,6 @@ class SolveState:
             self.stop_reason = WORK_LIMIT
         return bool(self.stop_reason)
 
-    @contextmanager
-    def sub_budget(self, share: float) -> Iterator[None]:
-        """Reduce the budget to this share of what is left, within the context."""
-        deadline, max_work = self._deadline, self._max_work
-        if deadline is not None:
-            self._deadline = deadline - (1 - share) * max(deadline - time.monotonic(), 0.0)
-        self._max_work = max_work - (1 - share) * max(max_work - self.work_done, 0.0)
-        try:
-            yield
-        finally:
-            self._deadline, self._max_work = deadline, max_work
-            # Running out of the smaller budget does not end the solve; a cancellation does.
-            if self.stop_reason in (TIME_LIMIT, WORK_LIMIT):
-                self.stop_reason = ""
-
     def charge(self, work: float) -> None:
         """Count units of work done (about a nanosecond each)."""
         self.work_done += work

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from solvers.model import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays
+from solvers.problem_arrays import ProblemArrays, compute_offsets, ragged_arange
 
 Integers = NDArray[np.int64]
 
@@ -181,12 +181,6 @@ def _share_matrices(costs: NestedLists, height: Integers) -> tuple[Integers, Int
     return start, np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _number_segments(sizes: Integers) -> tuple[Integers, Integers]:
-    """Return the offsets of segments of these sizes, and the position 0, 1, ... of each entry in its segment."""
-    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return start, np.arange(start[-1]) - np.repeat(start[:-1], sizes)
-
-
 def _build_arrays(
     nodes: tuple[NestedLists, NestedLists, NestedLists], edges: tuple[NestedLists, NestedLists]
 ) -> ProblemArrays:
@@ -195,16 +189,13 @@ def _build_arrays(
     live_start, live_stop = intervals.flat.reshape(-1, 2).T.copy()
     source, target = ends.flat.reshape(-1, 2).T.copy()
     height, width = costs.sizes[source], costs.sizes[target]
-    (source_start, source_class), (target_start, target_class) = _number_segments(height), _number_segments(width)
+    source_start, target_start = compute_offsets(height), compute_offsets(width)
     pair_start, pair_cost = _share_matrices(matrices, height)
-    nothing = np.zeros(0, np.int64)
     return ProblemArrays(
         node_start=costs.start, cost=np.minimum(costs.flat, IMPOSSIBLE), usage=usages.flat,
         live_start=live_start, live_stop=live_stop, span_node=np.arange(live_start.size), span_start=live_start,
         span_stop=live_stop, span_at=costs.start[:-1], span_usage=usages.flat,
         source=source, target=target, source_start=source_start, target_start=target_start,
-        source_class=source_class, target_class=target_class, height=height, width=width,
-        pair_start=pair_start, pair_cost=pair_cost, edge_usage_edge=nothing, edge_usage_start=nothing,
-        edge_usage_stop=nothing, edge_usage_pair_start=nothing, pair_usage=nothing,
-        time_steps=int(live_stop.max(initial=0)),
+        source_class=ragged_arange(source_start), target_class=ragged_arange(target_start), height=height, width=width,
+        pair_start=pair_start, pair_cost=pair_cost, time_steps=int(live_stop.max(initial=0)),
     )  # fmt: skip

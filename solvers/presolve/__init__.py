@@ -101,11 +101,13 @@ def presolve(
 ) -> PresolvedProblem | None:
     """Reduce a problem until nothing changes; return None if every assignment contains something forbidden.
 
-    A problem whose permitted costs could add up to IMPOSSIBLE is left unchanged, because sums are cut there. Once
-    stopped() is true, the reductions done so far stand.
+    A problem whose permitted costs could add up to IMPOSSIBLE is left unchanged, because sums are cut there, and so is
+    one with usage on edges, where hardly any reduction applies. Once stopped() is true, the reductions done so far
+    stand.
     """
     arrays = problem.arrays
-    if arrays.node_start.size == 1 or bound_largest_cost(problem) >= IMPOSSIBLE:
+    is_empty, has_edge_usage = arrays.node_start.size == 1, arrays.edge_usage_edge.size > 0
+    if is_empty or has_edge_usage or bound_largest_cost(problem) >= IMPOSSIBLE:
         return identity_presolve(problem)
     state = PresolveState(problem, len(reductions), stopped)
     try:

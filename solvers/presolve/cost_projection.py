@@ -3,8 +3,7 @@
 With a(s) = min_t C(s, t) and b(t) = min_s (C(s, t) - a(s)), C = a + b + C' where C' >= 0. Moving a and b to the nodes
 leaves the cost of every assignment as it is. Equal rows of C' become one class, and so do equal columns; classes
 without a permitted strategy disappear. Where C' = 0 the edge is dropped. Equal matrices are stored once: a training
-step repeats its layers, so that a hundred thousand edges may have a thousand distinct ones. Edges with usage are left
-alone.
+step repeats its layers, so that a hundred thousand edges may have a thousand distinct ones.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def _chunks(edges: EdgeArrays, which: Integers) -> Iterator[Integers]:
 def project_costs(state: PresolveState, turn: int) -> None:
     """Run until every row and column of every matrix has minimum 0, and no two rows or columns are equal."""
     dirty, edges = state.take_dirty(turn), state.edges
-    which = np.flatnonzero((edges.own < 0) & (dirty[edges.low] | dirty[edges.high]))
+    which = np.flatnonzero(dirty[edges.low] | dirty[edges.high])
     matrices, changed = _MatrixBuilder(edges), np.zeros(edges.low.size, bool)
     for part in _chunks(edges, which):
         if state.stopped():

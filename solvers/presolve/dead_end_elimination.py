@@ -8,7 +8,7 @@ Strategies removed at one node no longer count for the next.
 
 At a node without edges, the Pareto front of cost and usage remains. Strategies above its lower convex hull must remain
 too: with costs 0, 6, 10 for usages 10, 5, 0 the second is above the hull, but the best under a limit of 5. (The
-Lagrangian bound sees only the hull: no multiplier selects the others.) Nodes with usage on their edges are left alone.
+Lagrangian bound sees only the hull: no multiplier selects the others.)
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _chunks(nodes: Integers, work: Integers) -> Iterator[Integers]:
 
 def eliminate_dominated(state: PresolveState, turn: int) -> None:
     """Remove the dominated strategies of the dirty nodes; nodes that change, and their neighbours, become dirty."""
-    work, dirty = _estimate_work(state), state.take_dirty(turn) & ~state.has_edge_usage
+    work, dirty = _estimate_work(state), state.take_dirty(turn)
     nodes = np.flatnonzero(dirty & (work <= MAX_WORK))
     first_use, incidence = state.uses.first(state.alive.size), state.incidence()
     changed = np.zeros(state.alive.size, bool)

@@ -195,7 +195,7 @@ def eliminate_degree2(state: PresolveState, turn: int) -> None:
 
 def _eliminate_batch(state: PresolveState, waits: Flags, changed: Flags, *, room: int) -> None:
     """Eliminate until a table, or a copy of classes, does not fit into `room` entries, or BATCH_WORK is done."""
-    fixed = ~state.alive | state.has_edge_usage
+    fixed = ~state.alive
     fixed[state.uses.node] = True
     begin, gone = state.edges.cells.size, np.zeros(state.edges.low.size, bool)
     edges = state.edges._replace(cells=np.concatenate([state.edges.cells, np.empty(room, np.int64)]))

@@ -2,7 +2,7 @@
 
 A time step is removed if the base usage plus the largest usages there are within the limit. It is also removed if
 another one dominates it: the usage at t never exceeds that at s if the base's rise from s to t plus the sum of each
-node's (and each edge usage's) largest rise is at most 0, so an assignment within the limit at s is within it at t.
+node's largest rise is at most 0, so an assignment within the limit at s is within it at t.
 Domination is transitive, so one scan is enough: each time step is compared with the last one kept, and one of the two
 may go, until neither does (the earlier of equals stays). Without a limit all time steps are removed.
 """
@@ -26,11 +26,11 @@ FAR = 1 << 12
 
 
 class StepIntervals(NamedTuple):
-    """All usages, by owner (a node or a usage on an edge).
+    """All usages by node.
 
-    The spans of owner o are first[o] : first[o + 1], ascending. In span q, strategy (or pair) x < size[q] uses
-    usage[at[q] + x] and is permitted if possible[own[q] + x]. The owners with a span that starts or stops at time step
-    t are changes[change[t] : change[t + 1]].
+    The spans of node i are first[i] : first[i + 1], ascending. In span q, strategy x < size[q] uses usage[at[q] + x]
+    and is permitted if possible[own[q] + x]. The nodes with a span that starts or stops at time step t are
+    changes[change[t] : change[t + 1]].
     """
 
     first: Integers
@@ -55,13 +55,10 @@ def drop_dominated_rows(state: PresolveState, turn: int) -> None:
 
 def _keep_steps(state: PresolveState, stays: Flags) -> None:
     """Remove the other time steps and renumber those that stay."""
-    new, uses, on_edges = np.concatenate([[0], np.cumsum(stays)]), state.uses, state.edge_uses
+    new, uses = np.concatenate([[0], np.cumsum(stays)]), state.uses
     state.shared = np.diff(state.base[stays], prepend=0, append=0)
     state.uses = uses.renumber_steps(new)
-    state.edge_uses = on_edges._replace(start=new[on_edges.start], stop=new[on_edges.stop])
     state.mark_dirty(uses.node[new[uses.start] == new[uses.stop]])
-    if on_edges.own.size:
-        state.mark_dirty(state.has_edge_usage)
 
 
 def _find_binding_steps(state: PresolveState) -> Flags:
@@ -77,20 +74,12 @@ def _find_binding_steps(state: PresolveState) -> Flags:
 
 
 def _collect_intervals(state: PresolveState) -> StepIntervals:
-    uses, on_edges, nodes = state.uses, state.edge_uses, state.alive.size
-    lasts = np.flatnonzero(on_edges.start < on_edges.stop)
-    edge_at, size = on_edges.at[lasts] + uses.usage.size, on_edges.size[lasts]
-    owner = np.concatenate([uses.node, nodes + np.arange(lasts.size)])
-    start, stop = np.append(uses.start, on_edges.start[lasts]), np.append(uses.stop, on_edges.stop[lasts])
-    time_steps = np.append(start, stop)
+    uses, time_steps = state.uses, np.append(state.uses.start, state.uses.stop)
     order = np.argsort(time_steps, kind="stable")
     return StepIntervals(
-        np.searchsorted(owner, np.arange(nodes + lasts.size + 1)), start, stop,
-        np.append(uses.at, edge_at), np.append(state.sizes[uses.node], size),
-        np.append(state.node_start[uses.node], np.full(lasts.size, state.cost.size)),
-        np.append(uses.usage, on_edges.usage),
-        np.append(state.cost < FORBIDDEN, np.ones(size.max(initial=0), bool)),
-        np.searchsorted(time_steps[order], np.arange(state.shared.size + 1)), np.append(owner, owner)[order],
+        uses.first(state.alive.size), uses.start, uses.stop, uses.at, state.sizes[uses.node],
+        state.node_start[uses.node], uses.usage, state.cost < FORBIDDEN,
+        np.searchsorted(time_steps[order], np.arange(state.shared.size + 1)), np.append(uses.node, uses.node)[order],
     )  # fmt: skip
 
 
@@ -107,31 +96,31 @@ def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
 
 
 @cached_njit(error_model="numpy")
-def _is_live(spans, owner, time_step):  # type: ignore[no-untyped-def]
-    """Return the owner's span that is live at a time step, -1 if there is none; by bisection."""
-    low, high = spans.first[owner], spans.first[owner + 1]
+def _is_live(spans, node, time_step):  # type: ignore[no-untyped-def]
+    """Return the node's span that is live at a time step, -1 if there is none; by bisection."""
+    low, high = spans.first[node], spans.first[node + 1]
     while low < high:
         middle = (low + high) // 2
         if spans.stop[middle] <= time_step:
             low = middle + 1
         else:
             high = middle
-    return low if low < spans.first[owner + 1] and spans.start[low] <= time_step else -1
+    return low if low < spans.first[node + 1] and spans.start[low] <= time_step else -1
 
 
 @cached_njit(error_model="numpy")
 def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
-    """Return upper bounds of how much the usage of all owners can rise from time step s to t, and from t to s.
+    """Return upper bounds of how much the usage of all nodes can rise from time step s to t, and from t to s.
 
-    seen, stamp: mark owners that were counted already; only owners with a change between s and t matter.
+    seen, stamp: mark nodes that were counted already; only nodes with a change between s and t matter.
     """
     up, down = 0, 0
     for c in range(spans.change[s + 1], spans.change[t + 1]):
-        owner = spans.changes[c]
-        if seen[owner] == stamp:
+        node = spans.changes[c]
+        if seen[node] == stamp:
             continue
-        seen[owner] = stamp
-        before, after = _is_live(spans, owner, s), _is_live(spans, owner, t)
+        seen[node] = stamp
+        before, after = _is_live(spans, node, s), _is_live(spans, node, t)
         q = max(before, after)
         if q == -1:
             continue

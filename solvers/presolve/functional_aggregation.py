@@ -3,7 +3,7 @@
 If an edge permits, for each strategy x of node i, only the strategy f(x) of node j, every possible assignment has
 x_j = f(x_i). Node i then takes over j's cost and the edge's, c_i(x) += c_j(f(x)) + C(x, f(x)), and j's usage; j's other
 edges move to i, with the class of f(x). Possible assignments correspond one to one, with equal cost and equal usage at
-every time step. Nodes that have an edge with usage are never aggregated.
+every time step.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _redirect_edges(state: PresolveState, tree: DependencyForest) -> EdgeArrays:
 
     return EdgeArrays(
         *pair(low, high), *pair(low_at, high_at), *pair(e.low_classes, e.high_classes), e.pair_at,
-        *pair(e.low_step, e.high_step), e.own, np.concatenate([low_classes, high_classes]), e.cells,
+        *pair(e.low_step, e.high_step), np.concatenate([low_classes, high_classes]), e.cells,
     )  # fmt: skip
 
 

@@ -59,10 +59,10 @@ def _grow_array(values, end, more):  # type: ignore[no-untyped-def]
 
 
 @cached_njit(error_model="numpy")
-def _build_forest(order, fixed, edges, node_start, cost, follow, alone, first, incident, root, at):  # type: ignore[no-untyped-def]
+def _build_forest(order, edges, node_start, cost, follow, alone, first, incident, root, at):  # type: ignore[no-untyped-def]
     """Build the trees, breadth first from the nodes in `order`; fill root and at, return maps (see DependencyForest).
 
-    follow, alone: scratch of _is_determined. fixed: nodes that must stay roots.
+    follow, alone: scratch of _is_determined.
     """
     queue, maps, end = np.empty(order.size, np.int64), np.empty(order.size, np.int64), 0
     for top in order:
@@ -80,7 +80,7 @@ def _build_forest(order, fixed, edges, node_start, cost, follow, alone, first, i
             for q in range(first[i], first[i + 1]):
                 e = incident[q]
                 j = edges.high[e] if edges.low[e] == i else edges.low[e]
-                if root[j] != -1 or fixed[j] or not _is_determined(edges, e, i, node_start, cost, follow, alone):
+                if root[j] != -1 or not _is_determined(edges, e, i, node_start, cost, follow, alone):
                     continue
                 root[j], at[j], queue[tail] = top, end, j
                 maps = _grow_array(maps, end, k)
@@ -116,9 +116,9 @@ def find_dependencies(state: PresolveState, dirty: Flags) -> DependencyForest:
     possible = np.add.reduceat(state.cost < FORBIDDEN, state.node_start[:-1], dtype=np.int64)
     order = np.argsort(-possible, kind="stable")
     order, edges = order[state.alive[order]], state.edges
-    which = (edges.own < 0) & (dirty[edges.low] | dirty[edges.high])
+    which = dirty[edges.low] | dirty[edges.high]
     follow, alone = np.empty(int(state.sizes.max()), np.int64), np.empty(edges.most_classes, np.int64)
     root, at = np.full(state.alive.size, -1), np.zeros(state.alive.size, np.int64)
     graph = edges, state.node_start, state.cost, follow, alone, *state.incidence(which)
-    maps = _build_forest(order, state.has_edge_usage, *graph, root, at)
+    maps = _build_forest(order, *graph, root, at)
     return DependencyForest(root, at, maps)

@@ -1,7 +1,7 @@
 """Merging of parallel edges: edges between the same two nodes become one.
 
 A class of the merged edge is a pair of classes, one of each edge, and costs add up, which is exact. Edges stay apart
-where the merged table would be larger than the two together, unless it is small. Edges with usage are left alone.
+where the merged table would be larger than the two together, unless it is small.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _merge(group, order, edges, node_start, cost, end, merged):  # type: ignore[
 def merge_parallel_edges(state: PresolveState, turn: int) -> None:
     """Merge parallel edges at changed nodes, where that pays."""
     dirty, e = state.take_dirty(turn), state.edges
-    free = np.flatnonzero((e.own < 0) & (dirty[e.low] | dirty[e.high]))
+    free = np.flatnonzero(dirty[e.low] | dirty[e.high])
     order = free[np.lexsort((free, e.high[free], e.low[free]))]
     new = np.ones(order.size, bool)
     new[1:] = (np.diff(e.low[order]) != 0) | (np.diff(e.high[order]) != 0)

@@ -45,7 +45,7 @@ def build_reduced(state: PresolveState) -> tuple[Problem, Integers, Integers]:
     sizes = np.diff(np.append(np.flatnonzero(np.diff(node, prepend=-2)), node.size))
     arrays = ProblemArrays(
         cost=np.where(cost < IMPOSSIBLE, cost, IMPOSSIBLE), time_steps=state.base.size,
-        **_node_arrays(compute_offsets(sizes), spans), **_edge_arrays(state, possible), **_edge_usage_arrays(state),
+        **_node_arrays(compute_offsets(sizes), spans), **_edge_arrays(state, possible),
     )  # fmt: skip
     return Problem.from_arrays(arrays, state.limit), left, strategy
 
@@ -121,17 +121,4 @@ def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Integers]:
         "width": width,
         "pair_start": edges.pair_at,
         "pair_cost": np.where(edges.cells < IMPOSSIBLE, edges.cells, IMPOSSIBLE),
-    }
-
-
-def _edge_usage_arrays(state: PresolveState) -> dict[str, Integers]:
-    uses, own = state.edge_uses, np.flatnonzero(state.edges.own >= 0)
-    order = own[np.argsort(state.edges.own[own])]
-    lasts = uses.start < uses.stop
-    return {
-        "edge_usage_edge": order[np.searchsorted(state.edges.own[order], uses.own[lasts])],
-        "edge_usage_start": uses.start[lasts],
-        "edge_usage_stop": uses.stop[lasts],
-        "edge_usage_pair_start": uses.at[lasts],
-        "pair_usage": uses.usage,
     }

@@ -15,7 +15,6 @@ from solvers.presolve.postsolve import PostsolveRecord
 from solvers.presolve.working_arrays import (
     FORBIDDEN,
     build_edge_arrays,
-    build_edge_usage_arrays,
     build_usage_arrays,
     copy_costs,
     incidence,
@@ -43,11 +42,7 @@ class PresolveState:
         self.limit, self.stopped = problem.limit, stopped
         self.node_start, self.cost = arrays.node_start, copy_costs(arrays.cost)
         self.alive = np.ones(arrays.node_start.size - 1, bool)
-        self.edges, self.uses, self.edge_uses = (
-            build_edge_arrays(arrays),
-            build_usage_arrays(arrays),
-            build_edge_usage_arrays(arrays),
-        )
+        self.edges, self.uses = build_edge_arrays(arrays), build_usage_arrays(arrays)
         self.constant, self.shared = 0, np.zeros(arrays.time_steps + 1, np.int64)
         self.records: list[PostsolveRecord] = []
         self._clock, self._latest = 1, 0
@@ -62,13 +57,6 @@ class PresolveState:
     def base(self) -> Integers:
         """Bytes in use at each time step under every assignment, as far as they were moved out of the nodes."""
         return np.cumsum(self.shared)[:-1]
-
-    @property
-    def has_edge_usage(self) -> Flags:
-        """Flags of the nodes that have an edge with usage."""
-        flags, own = np.zeros(self.alive.size, bool), self.edges.own >= 0
-        flags[self.edges.low[own]] = flags[self.edges.high[own]] = True
-        return flags
 
     def has_dirty(self, turn: int) -> bool:
         """Return whether any node was marked since the reduction last took the dirty nodes."""

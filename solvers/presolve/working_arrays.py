@@ -28,10 +28,7 @@ requires it to be below IMPOSSIBLE), and low enough that a few of it add up with
 
 
 class EdgeArrays(NamedTuple):
-    """The edges, each from a lower to a higher node: one entry per edge, except in `classes` and `cells`.
-
-    own: the edge's number in the problem if it has usage, otherwise -1.
-    """
+    """The edges, each from a lower to a higher node: one entry per edge, except in `classes` and `cells`."""
 
     low: Integers
     high: Integers
@@ -42,13 +39,12 @@ class EdgeArrays(NamedTuple):
     pair_at: Integers
     low_step: Integers
     high_step: Integers
-    own: Integers
     classes: Integers
     cells: Integers
 
     def select(self, which: Flags | Integers) -> EdgeArrays:
         """Return only these edges."""
-        return EdgeArrays._make([*(column[which] for column in self[:10]), *self[10:]])
+        return EdgeArrays._make([*(column[which] for column in self[:9]), *self[9:]])
 
     @property
     def most_classes(self) -> int:
@@ -89,18 +85,6 @@ class UsageArrays(NamedTuple):
         return first
 
 
-class EdgeUsageArrays(NamedTuple):
-    """The usages on edges. own: the edge's number in the problem; the `size` bytes from `at` on follow the layout of
-    the edge's matrix."""
-
-    own: Integers
-    start: Integers
-    stop: Integers
-    at: Integers
-    size: Integers
-    usage: Integers
-
-
 def ragged_indices(sizes: Integers) -> tuple[Integers, Integers]:
     """Return, for rows of these sizes laid end to end, each entry's row and its position in the row."""
     return np.repeat(np.arange(sizes.size), sizes), ragged_arange(compute_offsets(sizes))
@@ -113,8 +97,6 @@ def copy_costs(cost: Integers) -> Integers:
 
 def build_edge_arrays(arrays: ProblemArrays) -> EdgeArrays:
     """Build the edges of a problem, oriented from the lower to the higher node."""
-    own = np.full(arrays.source.size, -1)
-    own[arrays.edge_usage_edge] = arrays.edge_usage_edge
     turned = arrays.source > arrays.target
     one = np.ones_like(arrays.width)
     source_at = arrays.source_start[:-1]
@@ -125,7 +107,7 @@ def build_edge_arrays(arrays: ProblemArrays) -> EdgeArrays:
 
     return EdgeArrays(
         *ends(arrays.source, arrays.target), *ends(source_at, target_at), *ends(arrays.height, arrays.width),
-        arrays.pair_start.copy(), *ends(arrays.width, one), own,
+        arrays.pair_start.copy(), *ends(arrays.width, one),
         np.concatenate([arrays.source_class, arrays.target_class]), copy_costs(arrays.pair_cost),
     )  # fmt: skip
 
@@ -139,15 +121,6 @@ def build_usage_arrays(arrays: ProblemArrays) -> UsageArrays:
     which = np.flatnonzero(some)
     which = which[np.argsort(node[which], kind="stable")]
     return UsageArrays(node[which], arrays.span_start[which], arrays.span_stop[which], at[which], usage)
-
-
-def build_edge_usage_arrays(arrays: ProblemArrays) -> EdgeUsageArrays:
-    """Build the usages on edges of a problem."""
-    size = (arrays.height * arrays.width)[arrays.edge_usage_edge]
-    return EdgeUsageArrays(
-        arrays.edge_usage_edge, arrays.edge_usage_start, arrays.edge_usage_stop, arrays.edge_usage_pair_start, size,
-        arrays.pair_usage,
-    )  # fmt: skip
 
 
 @cached_njit()

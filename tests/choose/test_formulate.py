@@ -21,7 +21,7 @@ from planner.ir.program import Reshard
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.pipeline import write_program
-from solvers import exhaustive
+from tests.testing import exhaustive
 from tests.testing.all_programs import every_program
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.op_options import priced

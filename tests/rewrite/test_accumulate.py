@@ -33,7 +33,7 @@ from planner.run.executor import run_whole
 from planner.run.inputs import random_inputs, random_later_data
 from planner.run.validate import execute, validate
 from planner.usecases.prove import prove_plan, verify_plan
-from solvers import exhaustive
+from tests.testing import exhaustive
 from tests.testing.micro_steps import PhasedSketch, tiny_llama, two_layers, without_next
 from tests.testing.random_strategies import random_strategies
 from tests.testing.seeds import seeds

@@ -70,8 +70,7 @@ def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
     reduced = presolve(look_alike("graph network, untied", seed=0, depth=1))
     assert reduced is not None
     ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=4.0)
-    with ledger.sub_budget(0.1):
-        DualLnsHybrid(ledger, 0).run(2)
+    DualLnsHybrid(ledger, 0).begin()
     relaxation, prices = ColumnGeneration(ledger, relaxation, 0).run()
     assert relaxation.has_cuts
     assert prices

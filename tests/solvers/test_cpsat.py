@@ -7,8 +7,8 @@ import pytest
 
 from solvers import IMPOSSIBLE, Edge, Node, Problem
 from solvers.cpsat import prove_bound
-from solvers.exhaustive import find_cheapest
 from solvers.isolated_process import WorkerFailed
+from tests.testing.exhaustive import find_cheapest
 from tests.testing.random_problems import dear, scaled, tiny, with_best
 from tests.testing.seeds import at_least, seeds
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from solvers import Node, Problem, evaluate
-from solvers.exhaustive import find_cheapest
 from solvers.kelley_dual import MAX_HALVINGS, KelleyDual, KelleyModel, _damp_multipliers, exceeds_limit
 from solvers.potentials import FixedPoint
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
+from tests.testing.exhaustive import find_cheapest
 from tests.testing.random_problems import tiny_public
 from tests.testing.seeds import at_least
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, Node, Problem, evaluate
-from solvers.exhaustive import find_cheapest, find_min_peak
 from solvers.presolve import REDUCTIONS, presolve
 from solvers.presolve.state import PresolveState
-from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
+from tests.testing.exhaustive import find_cheapest, find_min_peak
+from tests.testing.random_problems import contracting, tiny, tiny_nodes, tiny_public, with_best
 from tests.testing.seeds import batches, seeds
 
 BATCHES = batches(300, 100)
@@ -26,7 +26,7 @@ ABSORPTION, ARCS, CONTRACTION, DOMINANCE, ELIMINATION, PARALLEL = (
         "parallel_edges",
     )
 )
-KINDS = [tiny, tiny_public, contracting]
+KINDS = [tiny_nodes, tiny_public, contracting]
 
 
 def _check(kind: Callable[[int], Problem], seed: int, **options: object) -> None:
@@ -50,6 +50,15 @@ def _check(kind: Callable[[int], Problem], seed: int, **options: object) -> None
 def test_the_optimum_before_is_the_optimum_after(kind, numbers: list[int]) -> None:  # type: ignore[no-untyped-def]
     for seed in numbers:
         _check(kind, seed)
+
+
+def test_a_problem_with_usage_on_edges_is_left_as_it_is() -> None:
+    with_usage = [each for each in map(tiny, range(50)) if each.arrays.edge_usage_edge.size]
+    assert with_usage
+    for problem in with_usage:
+        reduced = presolve(problem)
+        assert reduced is not None
+        assert reduced.problem is problem
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda reduction: reduction.__module__.rpartition(".")[2])
@@ -98,7 +107,7 @@ def test_a_feasible_choice_lowers_to_one_that_is_feasible_and_costs_no_more(kind
 def test_the_least_limit_above_the_limit_stays_what_it_is() -> None:
     too_tight = 0
     for seed in seeds(300, 5000):
-        problem = tiny(seed)
+        problem = tiny_nodes(seed)
         least, reduced = find_min_peak(problem), presolve(problem)
         if problem.limit is not None and least is not None and least > problem.limit:
             assert reduced is not None, seed
@@ -147,7 +156,7 @@ def test_there_is_room_for_the_classes_of_either_end_of_an_edge(rows: int, colum
 def test_every_strategy_that_arc_consistency_leaves_has_a_partner_across_every_edge() -> None:
     gone = 0
     for seed in range(8000, 8300):
-        problem = tiny(seed)
+        problem = tiny_nodes(seed)
         reduced = presolve(problem, reductions=(ARCS,))
         if reduced is None:
             continue

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from solvers import CUT_OFF, IMPOSSIBLE, Edge, Node, Problem, Progress, evaluate, solve
-from solvers.exhaustive import find_min_peak
 from solvers.potentials import FixedPoint
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
+from tests.testing.exhaustive import find_min_peak
 from tests.testing.random_problems import dear, tiny, with_best
 from tests.testing.seeds import at_least, batches, seeds
 

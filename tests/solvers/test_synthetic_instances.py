@@ -9,9 +9,9 @@ import pytest
 
 from solvers import IMPOSSIBLE, Problem, evaluate, solve, usage_profile
 from solvers.dual_lns import find_min_usage_assignment
-from solvers.exhaustive import find_cheapest
 from solvers.presolve import presolve
 from tests.testing.cross_cuts import cross_cut
+from tests.testing.exhaustive import find_cheapest
 from tests.testing.random_problems import tiny_public
 from tests.testing.seeds import seeds
 from tests.testing.solver_instances import twin

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, Evaluation, Node, Problem
-from solvers.exhaustive import find_cheapest
+from tests.testing.exhaustive import find_cheapest
 
 Best = tuple[tuple[int, ...], Evaluation]
 
@@ -96,6 +96,12 @@ def _limit(rng: np.random.Generator, nodes: list[Node]) -> int | None:
         return None
     most = sum(int(node.usage.max()) for node in nodes)
     return int(rng.integers(0, most + 2))
+
+
+def tiny_nodes(seed: int) -> Problem:
+    """Return the tiny problem without usage on edges, which presolve leaves alone."""
+    problem = tiny(seed)
+    return Problem(problem.nodes, [replace(edge, usages=()) for edge in problem.edges], problem.limit)
 
 
 def tiny_public(seed: int) -> Problem:
