@@ -164,8 +164,8 @@ class SeparationLoop:
         self._multipliers, self.cost = self._polytope.multipliers(optimum.duals), optimum.cost * self._unit
         self.messages = self._polytope.messages(optimum.duals)
         self.point = optimum.values[: self._problem.arrays.cost.size]
-        self.has_all_rows = not self._add_capacity_rows(self.point)
-        return not self.has_all_rows or self._add_mir_cuts(self.point)
+        self.has_all_rows = self._problem.limit is None or not self._add_capacity_rows(self.point)
+        return self._problem.limit is not None and (not self.has_all_rows or self._add_mir_cuts(self.point))
 
     def cuts(self) -> tuple[dict[MirCut, float], dict[int, float]]:
         """Return the cuts with a positive multiplier, and the multipliers of the time steps that are not cuts of this

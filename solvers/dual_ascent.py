@@ -18,13 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import evaluate
 from solvers.jit import cached_njit
-from solvers.oriented_graph import OrientedGraph
-from solvers.potentials import FixedPoint, LagrangianCosts
-from solvers.problem import Problem
-from solvers.solve_state import bound_largest_cost, pass_work
-from solvers.trws import TrwsMessages
+from solvers.mir_cuts import expected_usage
+from solvers.relaxation import Relaxation
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -42,31 +38,20 @@ LOOK_EVERY, MAX_EXPONENT = 8, 30.0
 
 
 @cached_njit(nogil=True, error_model="numpy")
-def _expected_change(  # type: ignore[no-untyped-def]
-    node_start, first, order, span_start, span_stop, span_at, usage, min_marginals, heat, time_steps, largest
-):  # fmt: skip
-    """Return how the expected usage changes at each time step [time_steps + 1], in bytes.
-
-    heat: the temperature in the unit of min_marginals. The spans of node i are order[first[i] : first[i + 1]].
-    """
-    change, weight = np.zeros(time_steps + 1), np.empty(largest)
+def _softmin(node_start, min_marginals, heat):  # type: ignore[no-untyped-def]
+    """Return the probability of each strategy (flat); heat: the temperature in the unit of min_marginals."""
+    share = np.empty(min_marginals.size)
     for i in range(node_start.size - 1):
-        if first[i] == first[i + 1]:
-            continue
-        begin, k = node_start[i], node_start[i + 1] - node_start[i]
-        least, total = min_marginals[begin : begin + k].min(), 0.0
-        for x in range(k):
+        begin, end = node_start[i], node_start[i + 1]
+        least, total = min_marginals[begin:end].min(), 0.0
+        for x in range(begin, end):
             # Relative to the least, so that at least one weight is 1 and the total cannot underflow.
-            away = (min_marginals[begin + x] - least) / heat
-            weight[x] = np.exp(-away) if away < MAX_EXPONENT else 0.0
-            total += weight[x]
-        for q in order[first[i] : first[i + 1]]:
-            used = 0.0
-            for x in range(k):
-                used += weight[x] * usage[span_at[q] + x]
-            change[span_start[q]] += used / total
-            change[span_stop[q]] -= used / total
-    return change
+            away = (min_marginals[x] - least) / heat
+            share[x] = np.exp(-away) if away < MAX_EXPONENT else 0.0
+            total += share[x]
+        for x in range(begin, end):
+            share[x] /= total
+    return share
 
 
 def _empty_floats() -> Floats:
@@ -121,23 +106,18 @@ class AdamMultipliers:
 class DualAscent:
     """Dual ascent on one problem: the best bound so far, the multipliers that gave it, and the current messages.
 
-    messages, lagrangian: those of a relaxation to continue from (None: no messages yet, at a scale of its own). Call
-    begin() once, then advance(progress) with progress rising from 0 to 1 in the first cycle, and restart() between
-    cycles. Usage on edges is part of the Lagrangian but not of the ascent direction.
+    It continues with the messages of a relaxation. Call begin() once, then advance(progress) with progress rising from
+    0 to 1 in the first cycle, and restart() between cycles. Usage on edges is part of the Lagrangian but not of the
+    ascent direction.
     """
 
-    def __init__(
-        self, problem: Problem, messages: TrwsMessages | None = None, lagrangian: LagrangianCosts | None = None
-    ) -> None:
-        self.problem, self.limit = problem, problem.limit or 0
-        graph = OrientedGraph.of(problem.arrays) if messages is None else messages.graph
-        self.messages = TrwsMessages(graph) if messages is None else messages
-        self._lagrangian = LagrangianCosts(graph, _choose_scale(problem, graph)) if lagrangian is None else lagrangian
+    def __init__(self, relaxation: Relaxation) -> None:
+        self.problem, self.messages = relaxation.model.restriction.problem, relaxation.messages
+        self.limit, self._lagrangian = self.problem.limit or 0, relaxation.model.lagrangian
         self._potentials = self._lagrangian.with_multipliers({})
-        self._spans = _sort_by_node(problem)
         self._adam = AdamMultipliers()
         self.bound, self.multipliers = 0, dict[int, float]()
-        self.work = 2 * pass_work(problem.arrays)
+        self.work = 2 * relaxation.model.work
         self._step, self._temperature = 0.0, 1.0
 
     def begin(self) -> None:
@@ -193,13 +173,8 @@ class DualAscent:
         return bound
 
     def _overload(self, heat: float) -> Floats:
-        arrays = self.problem.arrays
-        change = _expected_change(
-            arrays.node_start, *self._spans, arrays.span_start, arrays.span_stop, arrays.span_at, arrays.span_usage,
-            self.messages.min_marginals, heat, arrays.time_steps, self.messages.graph.largest,
-        )  # fmt: skip
-        overload: Floats = np.cumsum(change)[:-1] - self.limit
-        return overload
+        share = _softmin(self.problem.arrays.node_start, self.messages.min_marginals, heat)
+        return expected_usage(self.problem.arrays, share) - self.limit
 
 
 def _find_peaks(overload: Floats, known: Integers) -> Integers:
@@ -211,26 +186,3 @@ def _find_peaks(overload: Floats, known: Integers) -> Integers:
     runs = np.split(overloaded, np.flatnonzero(np.diff(overloaded) > 1) + 1) if overloaded.size else []
     peaks = np.setdiff1d(np.array([run[np.argmax(overload[run])] for run in runs], np.int64), known)
     return peaks[np.argsort(-overload[peaks], kind="stable")][:STEPS_PER_LOOK]
-
-
-def _choose_scale(problem: Problem, graph: OrientedGraph) -> FixedPoint:
-    """Return a scale for costs up to 4 times that of a first decoded assignment.
-
-    The sum of the largest costs is often orders of magnitude above the optimum; a scale for it would be too coarse.
-    """
-    largest_cost = bound_largest_cost(problem)
-    rough = LagrangianCosts(graph, FixedPoint.of(graph.degree, largest_cost)).with_multipliers({})
-    messages = TrwsMessages(graph)
-    for forward in (True, False):
-        messages.sweep(rough, forward)
-    decoded = evaluate(problem, messages.run_icm(rough, messages.decode(rough)))
-    return FixedPoint.of(graph.degree, min(largest_cost, 4 * max(decoded.cost, 1)))
-
-
-def _sort_by_node(problem: Problem) -> tuple[Integers, Integers]:
-    """Return (first, order): the non-empty spans of node i are order[first[i] : first[i + 1]]."""
-    arrays = problem.arrays
-    order = np.argsort(arrays.span_node, kind="stable")
-    order = order[(arrays.span_start < arrays.span_stop)[order]]
-    counts = np.bincount(arrays.span_node[order], minlength=arrays.node_start.size - 1)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.dual_ascent import DualAscent
-from solvers.mip import RestrictedMip
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
+from solvers.restricted_mip import solve_restricted_mip
 from solvers.restriction import Restriction
 from solvers.solve_state import SolveState, pass_work
 from solvers.tree_lns import TreeLns
@@ -35,9 +35,8 @@ POST_EVERY = 20
 # Temperatures of the walks in turn, as shares of a node's mean cost; batches per walk; walks before each MIP.
 TEMPERATURES = (0.001, 0.01, 0.03, 0.1, 0.3)
 BATCHES, WALKS_PER_MIP = 4, 6
-# A MIP's cheapest strategies per node (by breadth), most columns, seconds and branch-and-bound nodes; units of work per
-# column.
-CHEAPEST_PER_NODE, MAX_COLUMNS, MIP_SECONDS, MIP_NODES, COLUMN_WORK = (1, 2, 4, 8), 250_000, 20.0, 50, 2e5
+# A MIP's cheapest strategies per node (by breadth), most columns, seconds and branch-and-bound nodes.
+CHEAPEST_PER_NODE, MAX_COLUMNS, MIP_SECONDS, MIP_NODES = (1, 2, 4, 8), 250_000, 20.0, 50
 # Most columns where no clock can end a MIP.
 MAX_COLUMNS_WITHOUT_CLOCK = 40_000
 # The latest decoded assignments, whose strategies a MIP includes; the work of a batch, in message passes.
@@ -123,9 +122,8 @@ class DualWorker:
 class DualLnsHybrid:
     """The hybrid on a state's problem, which can be left and continued: nothing that it has found is lost."""
 
-    def __init__(self, state: SolveState, seed: int, dual: DualAscent | None = None) -> None:
-        self._state, self._seed = state, seed
-        self._worker = DualWorker(DualAscent(state.problem) if dual is None else dual)
+    def __init__(self, state: SolveState, dual: DualAscent, seed: int) -> None:
+        self._state, self._seed, self._worker = state, seed, DualWorker(dual)
         self._pairs, self._interrupted = state.problem.arrays.pairs, _never
         if state.assignment is None:
             state.submit(find_min_usage_assignment(state.problem))
@@ -249,20 +247,25 @@ class DualLnsHybrid:
     def _solve_mip(self, breadth: int, most: int) -> bool:
         """Solve the MIP of the elites' and so many of each node's cheapest strategies; return whether it had at most
         `most` columns (and an assignment to start from)."""
-        state, search, best = self._state, self._search, self._search.assignment
-        if best is None:
+        state, search = self._state, self._search
+        if search.assignment is None:
             return False
         flags = search.select_strategies(CHEAPEST_PER_NODE[breadth], self._decoded)
         columns, left = _count_columns(state.problem, flags), state.seconds_left
         if columns > most:
             return False
         restriction = Restriction.identity(state.problem).restricted_to(flags)
-        unit, hint, gap = max((search.cost or 1) / 1e6, 1e-6), restriction.crush(best), state.target_gap / 2
-        seconds = None if left is None else min(left, MIP_SECONDS)
-        task = RestrictedMip(restriction.problem, unit, hint, search.time_steps, seconds, MIP_NODES, gap, self._seed)
+        share = 1.0 if left is None else MIP_SECONDS / max(left, MIP_SECONDS)
         with state.operator("MIP of elites", restriction.problem.arrays.pairs):
-            result = state.run_in_worker(task)
-            state.charge(COLUMN_WORK * columns)
+            result = solve_restricted_mip(
+                state,
+                restriction,
+                search.time_steps,
+                share=share,
+                nodes=MIP_NODES,
+                gap=state.target_gap / 2,
+                seed=self._seed,
+            )
             if result is not None and result.assignment is not None:
                 search.submit(restriction.postsolve(result.assignment))
             self._publish()

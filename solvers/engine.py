@@ -1,4 +1,4 @@
-"""The control of a solve with a usage limit: which method runs when, by what is known and by size, not by the clock.
+"""The control of a solve: which method runs when, by what is known and by size, not by the clock.
 
 All methods share one incumbent, one bound, one pool of elites, and one dual iterate (multipliers and messages) of one
 relaxation, from which strategies are excluded whenever incumbent or bound have moved:
@@ -12,6 +12,9 @@ relaxation, from which strategies are excluded whenever incumbent or bound have 
    started again only where so much has been excluded meanwhile that the rest is a much smaller problem;
 5. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it. Where
    a knapsack is what is left, it is not: the other core grows a proof tree, whose branches are bounded by LP duals.
+
+Problems without a search (without a limit, or with usage on edges) come with their multipliers; steps 1 to 3 are then
+MIPs of the elites nearest to the bound, with messages and cuts or dives between them.
 """
 
 from __future__ import annotations
@@ -21,13 +24,14 @@ from functools import partial
 
 import numpy as np
 
-from solvers.branch_and_bound import ProofTree
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
+from solvers.dive import run_dive
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
 from solvers.evaluation import find_peaks, usage_profile
 from solvers.isolated_process import Meanwhile
+from solvers.proof_tree import ProofTree
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
 from solvers.solve_state import SolveState
@@ -42,6 +46,12 @@ MAX_PAIRS, NODES = 100_000, 1000
 RECOMBINED_SHARE, MAX_RECOMBINED = 0.7, 40_000
 # A MIP is given up for a new one where at most this share of its pairs is left.
 SMALLER_SHARE = 0.5
+# Pairs of the first MIP near the bound without and with multipliers (capacity rows make it harder), and per edge where
+# no clock can end it; twice as many each turn, up to a maximum; its branch-and-bound nodes and share of the time left.
+MIP_PAIRS, MIP_PAIRS_WITH_MULTIPLIERS, MIP_PAIRS_WITHOUT_CLOCK = 30_000, 6000, 2
+MAX_MIP_PAIRS, MIP_NODES, MIP_SHARE = 200_000, 20, 0.6
+# Most turns of MIP, messages and cuts; steps of a dive.
+MAX_TURNS, DIVE_STEPS = 8, 40
 # Elites whose peaks above the limit become capacity rows from the start; pairs of the linear program of cuts.
 ELITES, CUT_PAIRS = 8, 60_000
 
@@ -49,16 +59,18 @@ ELITES, CUT_PAIRS = 8, 60_000
 class Engine:
     """One solve from its root relaxation on. multipliers: the best ones without cuts."""
 
-    def __init__(self, state: SolveState, relaxation: Relaxation, search: DualLnsHybrid, seed: int) -> None:
-        self._state, self._relaxation, self._search, self._seed = state, relaxation, search, seed
+    def __init__(self, state: SolveState, relaxation: Relaxation, seed: int) -> None:
+        self._state, self._relaxation, self._seed = state, relaxation, seed
+        # One step of what goes on while a worker is busy.
+        self._walk_while: Meanwhile = _wait
         # The incumbent's cost when cuts were last separated, and the number of walks since it last improved.
         self._cut_cost: int | None = None
         self._idle_walks = 0
-        self.multipliers = dict[int, float]()
+        self.multipliers = dict(relaxation.multipliers)
 
-    def run(self, processes: int) -> None:
+    def run(self, search: DualLnsHybrid, processes: int) -> None:
         """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
-        state, search = self._state, self._search
+        state, self._walk_while = self._state, search.walk_while
         self.multipliers = search.begin() if self._pairs <= SMALL_PAIRS else search.settle(processes)
         if state.is_exhausted:
             return
@@ -72,10 +84,71 @@ class Engine:
                 self._relaxation, self.multipliers = ColumnGeneration(state, self._relaxation, self._seed).run()
             state.meanwhile = None
             self._fix()
-        while not state.is_exhausted and self._pairs <= MAX_PAIRS and not self._solve_rest(processes > 1):
-            pass
+        self._finish(processes > 1)
         if not state.is_exhausted:
             search.run(processes)
+
+    def run_without_search(self) -> None:
+        """Alternate MIPs of the elites nearest to the bound, messages, and dives or cuts, while they close the gap;
+        then prove what is left."""
+        state, time_steps = self._state, list[int]()
+        for turn in range(MAX_TURNS):
+            before, pairs = state.gap or 1.0, self._initial_pairs << turn
+            time_steps, complete = self._solve_near_bound(min(pairs, MAX_MIP_PAIRS), time_steps)
+            self._fix()
+            if state.is_exhausted or self._relaxation.is_done:
+                return
+            if not self._relaxation.multipliers:
+                run_dive(self._relaxation, DIVE_STEPS)
+            elif turn:
+                self._cut()
+            if state.is_exhausted or (
+                turn and (complete or pairs >= MAX_MIP_PAIRS) and (state.gap or 1.0) > 0.8 * before
+            ):
+                break
+        self._finish(concurrent=False)
+
+    @property
+    def _initial_pairs(self) -> int:
+        pairs = MIP_PAIRS_WITH_MULTIPLIERS if self._relaxation.multipliers else MIP_PAIRS
+        edges = self._state.problem.arrays.source.size
+        return pairs if self._state.seconds_left is not None else min(pairs, MIP_PAIRS_WITHOUT_CLOCK * max(edges, 1))
+
+    def _solve_near_bound(self, pairs: int, time_steps: list[int]) -> tuple[list[int], bool]:
+        """Solve the MIP of the strategies of the elites nearest to the bound and submit its assignment.
+
+        time_steps: the first capacity rows, to which the peaks of the nearest elites are added. Returns the time steps
+        that had a row at the end, and whether all elites were included.
+        """
+        state, relaxation = self._state, self._relaxation
+        flags, complete = relaxation.nearest(pairs)
+        time_steps = [*time_steps, *self._peak_steps()]
+        with state.operator("MIP near the bound", pairs):
+            result = solve_restricted_mip(
+                state,
+                relaxation.model.restriction.restricted_to(flags),
+                list(dict.fromkeys(time_steps)),
+                share=MIP_SHARE,
+                nodes=MIP_NODES,
+                gap=state.target_gap / 100,
+                seed=self._seed,
+            )
+        return (time_steps if result is None else result.time_steps), complete
+
+    def _peak_steps(self) -> list[int]:
+        """Return the time steps with a multiplier, and those at which the elites nearest to the bound peak above the
+        limit."""
+        problem, limit = self._relaxation.model.restriction.problem, self._state.problem.limit
+        if limit is None:
+            return []
+        profiles = [usage_profile(problem, assignment) for assignment, _ in self._relaxation.possible_elites(ELITES)]
+        peaks = [time_step for profile in profiles for time_step in find_peaks(profile - limit)]
+        return list(dict.fromkeys([*self._relaxation.multipliers, *peaks]))
+
+    def _finish(self, concurrent: bool) -> None:
+        """Solve the MIP of everything that is left and prove its answer, while that is small enough."""
+        while not self._state.is_exhausted and self._pairs <= MAX_PAIRS and not self._solve_rest(concurrent):
+            pass
 
     @property
     def _pairs(self) -> int:
@@ -96,15 +169,12 @@ class Engine:
         Returns whether there is nothing more to try.
         """
         state, relaxation = self._state, self._relaxation
-        problem, limit, pairs = relaxation.model.restriction.problem, state.problem.limit or 0, self._pairs
-        profiles = [usage_profile(problem, assignment) for assignment, _ in relaxation.possible_elites(ELITES)]
-        peaks = [time_step for profile in profiles for time_step in find_peaks(profile - limit)]
-        cutoff = state.upper_cutoff
+        pairs, cutoff = self._pairs, state.upper_cutoff
         with state.operator("MIP of the rest", pairs):
             result = solve_restricted_mip(
                 state,
                 relaxation.model.restriction,
-                list(dict.fromkeys([*relaxation.multipliers, *peaks])),
+                self._peak_steps(),
                 nodes=NODES if state.seconds_left is None else None,
                 gap=state.target_gap / 4,
                 seed=self._seed,
@@ -137,7 +207,7 @@ class Engine:
         if tree.can_grow:
             tree.grow()
         else:
-            self._search.walk_while(has_result)
+            self._walk_while(has_result)
         return True
 
     def _improve_meanwhile(self, smaller: float, has_result: Callable[[], bool]) -> bool:
@@ -147,7 +217,7 @@ class Engine:
         """
         state, before = self._state, self._state.cost
         if self._idle_walks < WALKS_PER_MIP or state.cost == self._cut_cost:
-            self._search.walk_while(has_result)
+            self._walk_while(has_result)
         else:
             self._cut()
         self._idle_walks = 0 if state.cost != before else self._idle_walks + 1
@@ -167,6 +237,10 @@ class Engine:
             self._relaxation, _ = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
             self._cut_cost = state.cost
         self._fix()
+
+
+def _wait(has_result: Callable[[], bool]) -> bool:
+    return True
 
 
 def prove_rest(

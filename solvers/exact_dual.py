@@ -17,8 +17,10 @@ from solvers.kelley_dual import KelleyDual
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, FixedPointMultipliers, LagrangianCosts, Potentials
 from solvers.problem import Problem
+from solvers.problem_arrays import compute_offsets, segment_positions
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
+from solvers.trws import TrwsMessages
 from solvers.warm_start import compute_warm_start
 
 Integers = NDArray[np.int64]
@@ -49,8 +51,9 @@ def compute_exact_dual(problem: Problem, assignment: Sequence[int], *, seconds: 
     start = compute_warm_start(problem, GAP, seconds, multipliers=multipliers)
     lagrangian = LagrangianCosts(graph, scale)
     exact = FixedPointMultipliers.of(multipliers, scale, lagrangian.largest_usage)
-    messages = (start.messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)
-    potentials = _pass_forward(graph, lagrangian.with_multipliers(multipliers, problem.limit or 0), messages)
+    values = (start.messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)
+    costs = lagrangian.with_multipliers(multipliers, problem.limit or 0)
+    potentials = _pass_forward(graph, costs, TrwsMessages(graph, values))
     return ExactDual(scale.factor, exact.shift, exact.numerators, potentials)
 
 
@@ -62,42 +65,21 @@ def _find_multipliers(state: SolveState, scale: FixedPoint) -> Mapping[int, floa
     return {time_step: price for time_step, price in relaxation.multipliers.items() if price > 0}
 
 
-def _pass_forward(graph: OrientedGraph, costs: Potentials, messages: Integers) -> Integers:
+def _pass_forward(graph: OrientedGraph, costs: Potentials, messages: TrwsMessages) -> Integers:
     """Pass messages once from lower to higher nodes; return the potentials that this leaves."""
-    arrays = graph.arrays
-    sizes = arrays.height + arrays.width
-    begin = np.cumsum(sizes) - sizes
-    potentials = np.zeros(int(sizes.sum()), np.int64)
-    for i, start in enumerate(arrays.node_start[:-1].tolist()):
-        count = int(arrays.node_start[i + 1]) - start
-        own = costs.theta[start : start + count].copy()
-        for end in graph.ends[graph.first[i] : graph.first[i + 1]]:
-            own += messages[end : end + count]
-        onward = graph.low_edges[graph.low_first[i] : graph.low_first[i + 1]]
-        before = graph.high_first[i + 1] - graph.high_first[i]
-        share = (own - own.min()) // max(onward.size, int(before), 1)
-        for e in onward:
-            given, sent = _send(graph, costs, messages, e=int(e), share=share)
-            at, turned = int(begin[e]), bool(graph.turned[e])
-            potentials[at : at + sizes[e]] = np.concatenate([sent, -given] if turned else [-given, sent])
+    arrays, counts = graph.arrays, np.diff(graph.arrays.node_start)
+    messages.sweep(costs, True)
+    parts = np.maximum(np.maximum(np.diff(graph.low_first), np.diff(graph.high_first)), 1)
+    share = messages.min_marginals // np.repeat(parts, counts)
+    begin = compute_offsets(arrays.height + arrays.width)
+    low_at, high_at = begin[:-1] + graph.turned * arrays.height, begin[:-1] + ~graph.turned * arrays.height
+    # A class without strategies gives as much as possible, so that its pairs do not count.
+    given = np.full(int(begin[-1]), costs.cap)
+    near = segment_positions(graph.low_start, counts[graph.low])
+    own = segment_positions(arrays.node_start[graph.low], counts[graph.low])
+    at = np.repeat(low_at, counts[graph.low]) + graph.classes_of[near]
+    np.minimum.at(given, at, share[own] - messages.values[near])
+    potentials: Integers = -np.maximum(given, -costs.cap)
+    far = segment_positions(graph.high_start, counts[graph.high])
+    potentials[np.repeat(high_at, counts[graph.high]) + graph.classes_of[far]] = messages.values[far]
     return potentials
-
-
-def _send(
-    graph: OrientedGraph, costs: Potentials, messages: Integers, *, e: int, share: Integers
-) -> tuple[Integers, Integers]:
-    """Pass the message of one edge on; return what each class at the near end gives and what each at the far gets."""
-    near = slice(int(graph.low_start[e]), int(graph.low_start[e]) + share.size)
-    given = np.full(int(graph.rows[e]), costs.cap)
-    np.minimum.at(given, graph.classes_of[near], share - messages[near])
-    np.maximum(given, -costs.cap, out=given)
-    at, size = int(costs.pair_at[e]), int(graph.rows[e] * graph.columns[e])
-    sent = (given[:, None] + costs.pair[at : at + size].reshape(given.size, -1)).min(axis=0)
-    sent = np.minimum(sent - sent.min(), costs.cap)
-    node = int(graph.high[e])
-    far = slice(
-        int(graph.high_start[e]),
-        int(graph.high_start[e] + graph.arrays.node_start[node + 1] - graph.arrays.node_start[node]),
-    )
-    messages[far] = sent[graph.classes_of[far]]
-    return given, sent

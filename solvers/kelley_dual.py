@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
-from solvers.linear_model import LinearModel
+from solvers.linear_model import maximize_lowest
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
@@ -58,17 +58,10 @@ class KelleyModel:
         # Costs and overloads are scaled to about 1: in cost units and bytes they are too large for GLOP's tolerances.
         over = np.array([profile[time_steps] for profile in self.profiles], np.float64) - limit
         unit, size = max(max(self.costs), 1.0), np.maximum(np.abs(over).max(axis=0), 1.0)
-        program = LinearModel()
-        height = program.add_columns(np.array([-1.0]), np.inf, lower=-np.inf)
-        multipliers = [program.add_columns(np.zeros(1), box * s / unit) for s in size]
-        rows = program.add_rows(np.full(len(self.costs), -np.inf), np.array(self.costs) / unit)
-        program.add_entries(rows, np.repeat(height, rows.size), np.ones(rows.size))
-        for t, multiplier in enumerate(multipliers):
-            program.add_entries(rows, np.repeat(multiplier, rows.size), -over[:, t] / size[t])
-        values = program.solve(integral=False).values
-        if values is None:
+        best = maximize_lowest(np.array(self.costs) / unit, over / size, box * size / unit)
+        if best is None:
             return dict.fromkeys(time_steps, 0.0), float("inf")
-        return dict(zip(time_steps, (values[1:] * unit / size).tolist(), strict=True)), float(values[0] * unit)
+        return dict(zip(time_steps, (best[0] * unit / size).tolist(), strict=True)), best[1] * unit
 
 
 class KelleyDual:
@@ -159,8 +152,3 @@ def _damp_multipliers(multipliers: Mapping[int, float], best: Mapping[int, float
     maximum of few planes is far from the dual's."""
     share = 0.5 ** min(failures, MAX_HALVINGS)
     return {t: share * multipliers.get(t, 0.0) + (1 - share) * best.get(t, 0.0) for t in {**multipliers, **best}}
-
-
-def exceeds_limit(problem: Problem, assignment: Integers, limit: int) -> bool:
-    """Return whether the assignment uses more than the limit (bytes) at any time step."""
-    return bool((usage_profile(problem, assignment) > limit).any())

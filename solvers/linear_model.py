@@ -28,7 +28,6 @@ class MipSolution:
     values: Floats | None
     bound: float
     is_complete: bool
-    infeasible: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,10 @@ class LinearModel:
     columns: int = 0
     rows: int = 0
 
-    def add_columns(self, cost: Floats, upper: float, integer: bool = False, *, lower: float = 0.0) -> Integers:
-        """Add variables with these costs and common bounds; return their indices."""
+    def add_columns(
+        self, cost: Floats, upper: float | Floats, integer: bool = False, *, lower: float = 0.0
+    ) -> Integers:
+        """Add variables with these costs and bounds; return their indices."""
         count = cost.size
         self.cost.append(cost.astype(np.float64))
         self.lower.append(np.full(count, lower))
@@ -107,44 +108,31 @@ class LinearModel:
         return mathopt.Model.from_model_proto(proto)
 
     def solve(
-        self,
-        hint: Floats | None = None,
-        seconds: float | None = None,
-        nodes: int | None = None,
-        gap: float = 1e-9,
-        integral: bool = True,
-        seed: int = 0,
+        self, hint: Floats | None, *, seconds: float | None, nodes: int | None, gap: float, seed: int
     ) -> MipSolution:
-        """Solve by HiGHS if `integral`, else by GLOP; `integral=False` needs a model without integer columns.
+        """Solve by HiGHS.
 
         hint: a value per column. seconds: of wall clock; nodes: of branch and bound; None means no limit. gap:
-        relative. All of these apply to HiGHS only. Where the solver fails numerically, the result has no values.
+        relative. Where the solver fails numerically, the result has no values.
         """
         model = self._model()
-        parameters = mathopt.SolveParameters(random_seed=seed)
+        parameters = mathopt.SolveParameters(random_seed=seed, relative_gap_tolerance=gap, node_limit=nodes)
         hints = mathopt.ModelSolveParameters()
-        if integral:
-            parameters.relative_gap_tolerance = gap
-            parameters.node_limit = nodes
-            if seconds is not None:
-                parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
-            if hint is not None:
-                chosen = zip(model.variables(), hint.tolist(), strict=True)
-                hints.solution_hints.append(mathopt.SolutionHint(variable_values=dict(chosen)))
-        solver = mathopt.SolverType.HIGHS if integral else mathopt.SolverType.GLOP
-        result = _call_solver(partial(mathopt.solve, model, solver, params=parameters, model_params=hints))
+        if seconds is not None:
+            parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
+        if hint is not None:
+            chosen = zip(model.variables(), hint.tolist(), strict=True)
+            hints.solution_hints.append(mathopt.SolutionHint(variable_values=dict(chosen)))
+        highs = mathopt.SolverType.HIGHS
+        result = _call_solver(partial(mathopt.solve, model, highs, params=parameters, model_params=hints))
         if result is None:
-            return MipSolution(None, -np.inf, False, False)
-        reason = result.termination.reason
+            return MipSolution(None, -np.inf, False)
         values: Floats | None = None
         if result.has_primal_feasible_solution():
             values = np.array(result.variable_values(model.variables()))
-        return MipSolution(
-            values,
-            result.termination.objective_bounds.dual_bound,
-            reason in (mathopt.TerminationReason.OPTIMAL, mathopt.TerminationReason.INFEASIBLE),
-            reason == mathopt.TerminationReason.INFEASIBLE,
-        )
+        ended = (mathopt.TerminationReason.OPTIMAL, mathopt.TerminationReason.INFEASIBLE)
+        bound = result.termination.objective_bounds.dual_bound
+        return MipSolution(values, bound, result.termination.reason in ended)
 
 
 class IncrementalLp:
@@ -186,6 +174,26 @@ class IncrementalLp:
                 constraint, variable = constraints[row], variables[column]
                 constraint.set_coefficient(variable, constraint.get_coefficient(variable) + value)
         self._rows, self._entries = program.rows, len(program.entries)
+
+
+def maximize_lowest(
+    constants: Floats, slopes: Floats, upper: Floats, *, most: float = np.inf
+) -> tuple[Floats, float] | None:
+    """Return the p in [0, upper] at which the lowest of the planes constants[k] + slopes[k] @ p is highest, and its
+    height there; None where the linear program is not solved.
+
+    slopes: [planes, variables]. most: the largest sum of p.
+    """
+    program, planes = LinearModel(), constants.size
+    height = program.add_columns(np.array([-1.0]), np.inf, lower=-np.inf)
+    columns = program.add_columns(np.zeros(upper.size), upper)
+    rows = program.add_rows(np.full(planes, -np.inf), constants)
+    program.add_entries(rows, np.repeat(height, planes), np.ones(planes))
+    program.add_entries(np.repeat(rows, columns.size), np.tile(columns, planes), -slopes.ravel())
+    total = program.add_rows(np.array([-np.inf]), np.array([most]))
+    program.add_entries(np.repeat(total, columns.size), columns, np.ones(columns.size))
+    optimum = IncrementalLp(program).solve()
+    return None if optimum is None else (optimum.values[1:], float(optimum.values[0]))
 
 
 def _call_solver(solve: Callable[[], mathopt.SolveResult]) -> mathopt.SolveResult | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import find_peaks, usage_profile
-from solvers.linear_model import LinearModel
+from solvers.linear_model import maximize_lowest
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, LagrangianCosts
 from solvers.solve_state import SolveState, pass_work
@@ -95,17 +95,10 @@ class MinPeakDual:
         time_steps = sorted(
             {t for row in profiles for t in find_peaks((row - PEAK_SHARE * row.max()).astype(np.int64))}
         )
-        program = LinearModel()
-        value = program.add_columns(np.array([-1.0]), np.inf, lower=-np.inf)
-        shares = program.add_columns(np.zeros(len(time_steps)), 1.0)
-        rows = program.add_rows(np.full(len(profiles), -np.inf), np.zeros(len(profiles)))
-        program.add_entries(rows, np.repeat(value, rows.size), np.ones(rows.size))
-        row_columns = np.repeat(rows, shares.size), np.tile(shares, rows.size)
-        program.add_entries(*row_columns, -profiles[:, time_steps].ravel() / top)
-        sum_row = program.add_rows(np.array([-np.inf]), np.ones(1))
-        program.add_entries(np.repeat(sum_row, shares.size), shares, np.ones(shares.size))
-        values, weights = program.solve(integral=False).values, np.zeros(profiles.shape[1])
-        if values is None:
+        weights = np.zeros(profiles.shape[1])
+        slopes, ones = profiles[:, time_steps] / top, np.ones(len(time_steps))
+        best = maximize_lowest(np.zeros(len(profiles)), slopes, ones, most=1.0)
+        if best is None:
             return weights, float("inf")
-        weights[time_steps] = np.maximum(values[1:], 0.0)
-        return weights * (MAX_WEIGHT_SUM / max(float(weights.sum()), 1.0)), float(values[0]) * top
+        weights[time_steps] = np.maximum(best[0], 0.0)
+        return weights * (MAX_WEIGHT_SUM / max(float(weights.sum()), 1.0)), best[1] * top

@@ -273,12 +273,12 @@ class LocalPolytope:
         limit, until = self._problem.limit, None if task.seconds is None else time.monotonic() + task.seconds
         if limit is not None:
             self.add_capacity_rows(task.time_steps)
-        solution = MipSolution(None, 0.0, True, False)
+        solution = MipSolution(None, 0.0, True)
         for _ in range(MAX_ROUNDS):
             start, left = None if task.hint is None else self._hint(task.hint), None
             if until is not None:
                 left = until - time.monotonic()
-            solution = self._program.solve(start, left, task.nodes, task.gap, seed=task.seed)
+            solution = self._program.solve(start, seconds=left, nodes=task.nodes, gap=task.gap, seed=task.seed)
             if solution.values is None:
                 break
             assignment = self._to_assignment(solution.values)

@@ -13,13 +13,12 @@ of the caller's choice; a cost of IMPOSSIBLE or more forbids the strategy or the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from solvers.model import IMPOSSIBLE, Edge, Integers, InvalidProblem, Node
+from solvers.model import IMPOSSIBLE, Edge, InvalidProblem, Node
 from solvers.problem_arrays import ProblemArrays
 
 
@@ -37,6 +36,7 @@ class Problem:
         object.__setattr__(self, "_parts", [(tuple(nodes), tuple(edges))])
         self._check()
         object.__setattr__(self, "arrays", ProblemArrays.of(self.nodes, self.edges))
+        _check_largest(self.arrays.largest_usage())
 
     @staticmethod
     def from_arrays(arrays: ProblemArrays, limit: int | None) -> Problem:
@@ -65,10 +65,6 @@ class Problem:
 
     def _check(self) -> None:
         _check_limit(self.limit)
-        further = (node.more_usage.usage for node in self.nodes if node.more_usage is not None)
-        largest = sum(int(usage.max(axis=1).sum(dtype=object)) for usage in further)
-        largest += _largest([node.usage for node in self.nodes])
-        _check_largest(largest + _largest([usage.matrix for edge in self.edges for usage in edge.usages]))
         count = len(self.nodes)
         for edge in self.edges:
             where = f"edge {edge.source} -> {edge.target}"
@@ -79,12 +75,6 @@ class Problem:
                 if classes.size != strategies:
                     wanted = f"one for each of the {strategies} strategies of node {self.nodes[end].name!r}"
                     raise InvalidProblem("number of classes", where, classes.size, wanted)
-
-
-def _largest(arrays: Sequence[Integers]) -> int:
-    """Return the sum of the arrays' largest entries. Shared arrays are scanned once: many edges have the same one."""
-    times = Counter(map(id, arrays))
-    return sum(int(each.max()) * times[number] for number, each in {id(each): each for each in arrays}.items())
 
 
 def _check_limit(limit: int | None) -> None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from solvers.model import IMPOSSIBLE
 from solvers.presolve import (
-    arc_consistency,
     cost_projection,
     dead_end_elimination,
     degree2_elimination,
@@ -41,7 +40,6 @@ __all__ = ["REDUCTIONS", "PresolvedProblem", "identity_presolve", "presolve"]
 
 # Cheapest first: each runs once none before it has any changed nodes left.
 REDUCTIONS: tuple[Reduction, ...] = (
-    arc_consistency.enforce_arc_consistency,
     cost_projection.project_costs,
     parallel_edges.merge_parallel_edges,
     functional_aggregation.aggregate_functional,

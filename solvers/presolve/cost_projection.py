@@ -1,9 +1,10 @@
 """Projection of edge costs onto nodes, and merging of the classes that an edge does not distinguish.
 
 With a(s) = min_t C(s, t) and b(t) = min_s (C(s, t) - a(s)), C = a + b + C' where C' >= 0. Moving a and b to the nodes
-leaves the cost of every assignment as it is. Equal rows of C' become one class, and so do equal columns; classes
-without a permitted strategy disappear. Where C' = 0 the edge is dropped. Equal matrices are stored once: a training
-step repeats its layers, so that a hundred thousand edges may have a thousand distinct ones.
+leaves the cost of every assignment as it is, and forbids a strategy that has no permitted partner across the edge.
+Equal rows of C' become one class, and so do equal columns; classes without a permitted strategy disappear. Where C' = 0
+the edge is dropped. Equal matrices are stored once: a training step repeats its layers, so that a hundred thousand
+edges may have a thousand distinct ones.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ign
                     rest[row[s] * width + column[t]] = edges.cells[at]
         own_rows, most = _unary_share(rest, height, width, width, 1)
         own_columns, more = _unary_share(rest, width, 1, height, width)
-        if rest.size == 0 or most >= FORBIDDEN or more >= FORBIDDEN:
-            continue  # some strategy has no partner: arc consistency removes it first
+        if rest.size == 0:
+            continue
         first, row_group, h = _merge_equal_classes(rest, height, width, width, 1)
         other, column_group, w = _merge_equal_classes(rest, width, 1, height, width)
         if h == row.size and w == column.size and most == 0 and more == 0:
@@ -153,8 +154,11 @@ def _chunks(edges: EdgeArrays, which: Integers) -> Iterator[Integers]:
 
 
 def project_costs(state: PresolveState, turn: int) -> None:
-    """Run until every row and column of every matrix has minimum 0, and no two rows or columns are equal."""
-    dirty, edges = state.take_dirty(turn), state.edges
+    """Run until every row and column of every matrix has minimum 0, and no two rows or columns are equal.
+
+    Raises Infeasible if a node has no permitted strategy left.
+    """
+    dirty, edges, before = state.take_dirty(turn), state.edges, np.count_nonzero(state.cost >= FORBIDDEN)
     which = np.flatnonzero(dirty[edges.low] | dirty[edges.high])
     matrices, changed = _MatrixBuilder(edges), np.zeros(edges.low.size, bool)
     for part in _chunks(edges, which):
@@ -170,4 +174,7 @@ def project_costs(state: PresolveState, turn: int) -> None:
     left = ~changed | (edges.low_classes * edges.high_classes > 1)
     cells = matrices.concatenate()
     state.edges = edges._replace(cells=cells).select(left).drop_unused_cells(cells.size // 2)
-    state.mark_clean(turn)
+    state.require_feasible()
+    # Where a strategy became forbidden, the node's other edges may have to be projected once more.
+    if np.count_nonzero(state.cost >= FORBIDDEN) == before:
+        state.mark_clean(turn)

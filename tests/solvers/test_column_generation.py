@@ -9,6 +9,7 @@ import pytest
 
 from solvers import IMPOSSIBLE, Problem, usage_profile
 from solvers.column_generation import ColumnGeneration, MasterLp
+from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import DualLnsHybrid
 from solvers.mip import LocalPolytope
 from solvers.potentials import FixedPoint
@@ -70,7 +71,7 @@ def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
     reduced = presolve(look_alike("graph network, untied", seed=0, depth=1))
     assert reduced is not None
     ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=4.0)
-    DualLnsHybrid(ledger, 0).begin()
+    DualLnsHybrid(ledger, DualAscent(relaxation), 0).begin()
     relaxation, prices = ColumnGeneration(ledger, relaxation, 0).run()
     assert relaxation.has_cuts
     assert prices

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, Node, Problem, usage_profile
-from solvers.dual_ascent import STEPS_PER_LOOK, AdamMultipliers, DualAscent, _find_peaks
+from solvers.dual_ascent import STEPS_PER_LOOK, AdamMultipliers, _find_peaks
 from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
+from tests.testing.root_duals import ascent_of
 from tests.testing.seeds import at_least, seeds
 
 SEEDS = seeds(120)
@@ -19,7 +20,7 @@ def test_no_step_of_the_dual_claims_more_than_the_optimum() -> None:
         for seed in SEEDS:
             problem, wanted = with_best(make, seed)
             if wanted is not None:
-                dual = DualAscent(problem)
+                dual = ascent_of(problem)
                 dual.begin()
                 steps = [dual.advance(step / 20) for step in range(20)]
                 assert max(steps) <= dual.bound <= wanted[1].cost, (make.__name__, seed)
@@ -32,7 +33,7 @@ def test_a_later_cycle_keeps_the_bound_and_claims_no_more_than_the_optimum() -> 
     for seed in SEEDS:
         problem, wanted = with_best(tiny_public, seed)
         if wanted is not None:
-            dual = DualAscent(problem)
+            dual = ascent_of(problem)
             dual.begin()
             dual.advance(0.0)
             before = dual.bound
@@ -53,7 +54,7 @@ def _knapsack(count: int) -> Problem:
 def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
     count = 60
     wanted = sum(1000 + i for i in range(count // 2))
-    dual = DualAscent(_knapsack(count))
+    dual = ascent_of(_knapsack(count))
     dual.begin()
     for step in range(400):
         dual.advance(step / 400)
@@ -62,7 +63,7 @@ def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
 
 
 def test_a_restart_goes_on_with_the_steps_that_the_first_price_gave() -> None:
-    dual = DualAscent(_knapsack(60))
+    dual = ascent_of(_knapsack(60))
     dual.begin()
     step = dual._step
     for progress in range(20):
@@ -72,19 +73,12 @@ def test_a_restart_goes_on_with_the_steps_that_the_first_price_gave() -> None:
     assert dual._adam.multipliers() == dual.multipliers
 
 
-def test_a_strategy_that_is_far_too_dear_makes_the_scale_no_coarser() -> None:
-    cheap = Node("n", np.array([0, 100]), np.array([0, 0]), (0, 1))
-    dear = Node("n", np.array([0, 100, 1 << 50]), np.array([0, 0, 0]), (0, 1))
-    one, other = (DualAscent(Problem([node, node], [])) for node in (cheap, dear))
-    assert other._lagrangian.scale.factor >= one._lagrangian.scale.factor > 1
-
-
 def test_a_moment_that_is_overfilled_only_once_others_have_their_price_gets_one_too() -> None:
     """A choice that is made at three moments, and uses much at one of them, whose price has it made otherwise."""
     costs, uses = np.array([0, 1000, 3000, 100_000]), np.where(np.eye(3, 4, dtype=bool), 9, 1)
     nodes = [Node(f"n{t}", costs * (t == 0), uses[t], (t, t + 1)) for t in range(3)]
     four, same = np.arange(4, dtype=np.int32), np.where(np.eye(4, dtype=bool), 0, IMPOSSIBLE)
-    dual = DualAscent(Problem(nodes, [Edge(t, t + 1, four, four, same) for t in range(2)], 3))
+    dual = ascent_of(Problem(nodes, [Edge(t, t + 1, four, four, same) for t in range(2)], 3))
     dual.begin()
     for step in range(200):
         dual.advance(step / 200)
@@ -98,7 +92,7 @@ def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None
         for moment, crowd in enumerate(crowds)
         for i in range(crowd)
     ]
-    dual = DualAscent(Problem(nodes, [], limit=9))
+    dual = ascent_of(Problem(nodes, [], limit=9))
     dual.begin()
     assert dual.multipliers.keys() == {1}
     assert dual.multipliers[1] > 0
@@ -113,7 +107,7 @@ def test_at_temperature_zero_the_expected_usage_is_that_of_the_cheapest_strategi
             for i, (start, stop) in enumerate(spans)
         ]
         problem = Problem(nodes, [], limit=12)
-        dual = DualAscent(problem)
+        dual = ascent_of(problem)
         dual.begin()
         looks = dual.messages.min_marginals.reshape(6, 4)
         assert (np.diff(np.sort(looks, axis=1)[:, :2], axis=1) > 0).all(), "no ties"
@@ -142,7 +136,7 @@ def test_an_ascent_moves_each_price_by_a_step_towards_its_overload() -> None:
 
 def test_a_problem_without_a_limit_has_no_prices() -> None:
     problem = tiny_public(0)
-    dual = DualAscent(Problem(problem.nodes, problem.edges))
+    dual = ascent_of(Problem(problem.nodes, problem.edges))
     dual.begin()
     dual.advance(0.0)
     dual.restart()

@@ -8,15 +8,17 @@ import time
 import numpy as np
 
 from solvers import Problem, evaluate
+from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import DualLnsHybrid, find_min_usage_assignment
 from solvers.solve_state import SolveState
 from tests.testing.random_problems import contracting, tiny_public, with_best
+from tests.testing.root_duals import root_of
 from tests.testing.solver_instances import layered
 
 
 def _improved(problem: Problem, seconds: float, processes: int) -> SolveState:
     ledger = SolveState(problem, 1e-6, seconds, processes == 1, None, None)
-    DualLnsHybrid(ledger, 1).run(processes)
+    DualLnsHybrid(ledger, DualAscent(root_of(ledger)), 1).run(processes)
     return ledger
 
 
@@ -53,7 +55,7 @@ def test_cancelling_ends_both_workers() -> None:
     problem = layered(seed=5, layers=10, width=20)
     ledger = SolveState(problem, 0.0, 60.0, False, lambda _: stop.set(), stop.is_set)
     before = threading.active_count()
-    DualLnsHybrid(ledger, 0).run(2)
+    DualLnsHybrid(ledger, DualAscent(root_of(ledger)), 0).run(2)
     time.sleep(0.2)
     assert ledger.stop_reason in ("cancelled", "")
     assert threading.active_count() == before
@@ -64,7 +66,7 @@ def test_a_choice_known_before_is_never_lost() -> None:
     assert wanted is not None
     ledger = SolveState(problem, 0.0, 0.05, True, None, None)
     ledger.submit(np.array(wanted[0]))
-    DualLnsHybrid(ledger, 0).run(1)
+    DualLnsHybrid(ledger, DualAscent(root_of(ledger)), 0).run(1)
     assert ledger.cost == wanted[1].cost
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import Node, Problem, evaluate
-from solvers.kelley_dual import MAX_HALVINGS, KelleyDual, KelleyModel, _damp_multipliers, exceeds_limit
+from solvers.kelley_dual import MAX_HALVINGS, KelleyDual, KelleyModel, _damp_multipliers
 from solvers.potentials import FixedPoint
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
@@ -126,8 +126,3 @@ def test_multipliers_that_gained_nothing_are_moved_halfway_to_the_best() -> None
         assert _damp_multipliers({0: 8.0, 1: 4.0}, {0: 0.0, 2: 4.0}, leaps) == pytest.approx(
             {0: 8 * share, 1: 4 * share, 2: 4 * (1 - share)}
         )
-
-
-def test_a_choice_overfills_where_it_uses_more_than_the_limit_and_not_where_it_uses_all_of_it() -> None:
-    problem = Problem([Node("n", np.array([0, 0]), np.array([4, 5]), (0, 1))], [])
-    assert [exceeds_limit(problem, np.array([x]), 4) for x in (0, 1)] == [False, True]

@@ -15,11 +15,10 @@ from tests.testing.random_problems import contracting, tiny, tiny_nodes, tiny_pu
 from tests.testing.seeds import batches, seeds
 
 BATCHES = batches(300, 100)
-ABSORPTION, ARCS, CONTRACTION, DOMINANCE, ELIMINATION, PARALLEL = (
+ABSORPTION, CONTRACTION, DOMINANCE, ELIMINATION, PARALLEL = (
     next(each for each in REDUCTIONS if each.__module__.endswith(name))
     for name in (
         "cost_projection",
-        "arc_consistency",
         "functional_aggregation",
         "dead_end_elimination",
         "degree2_elimination",
@@ -153,11 +152,11 @@ def test_there_is_room_for_the_classes_of_either_end_of_an_edge(rows: int, colum
     assert PresolveState(Problem(nodes, [edge]), 1, lambda: False).edges.most_classes == max(sizes)
 
 
-def test_every_strategy_that_arc_consistency_leaves_has_a_partner_across_every_edge() -> None:
+def test_every_strategy_that_projection_leaves_has_a_partner_across_every_edge() -> None:
     gone = 0
     for seed in range(8000, 8300):
         problem = tiny_nodes(seed)
-        reduced = presolve(problem, reductions=(ARCS,))
+        reduced = presolve(problem, reductions=(ABSORPTION,))
         if reduced is None:
             continue
         gone += problem.arrays.cost.size - reduced.problem.arrays.cost.size
@@ -277,7 +276,7 @@ def test_an_irreducible_problem_is_left_unchanged() -> None:
 def test_an_assignment_of_excluded_strategies_lowers_to_none() -> None:
     nodes = [Node(f"n{i}", np.array([3, 0, 9]), np.zeros(3, np.int64), (0, 1)) for i in range(2)]
     ends, nothing_with_the_last = np.arange(3, dtype=np.int32), np.array([[0, 0, 0], [0, 0, 0], [IMPOSSIBLE] * 3])
-    reduced = presolve(Problem(nodes, [Edge(0, 1, ends, ends, nothing_with_the_last)]), reductions=(ARCS,))
+    reduced = presolve(Problem(nodes, [Edge(0, 1, ends, ends, nothing_with_the_last)]), reductions=(ABSORPTION,))
     assert reduced is not None
     assert [reduced.crush([x, 1]) is None for x in range(3)] == [False, False, True]
 

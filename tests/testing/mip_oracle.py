@@ -75,9 +75,9 @@ class FlowProgram:
 
     def solve(self, seconds: float = SECONDS, gap: float = 1e-7) -> tuple[tuple[int, ...] | None, MipSolution]:
         """Return the best assignment (None: none found) and the MIP's solution, in the problem's cost units."""
-        problem, limit, answer = self._problem, self._problem.limit, MipSolution(None, 0.0, False, False)
+        problem, limit, answer = self._problem, self._problem.limit, MipSolution(None, 0.0, False)
         for _ in range(ROUNDS):
-            answer = self._program().solve(seconds=seconds, gap=gap)
+            answer = self._program().solve(None, seconds=seconds, nodes=None, gap=gap, seed=0)
             if answer.values is None:
                 break
             starts = problem.arrays.node_start

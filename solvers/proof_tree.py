@@ -1,8 +1,4 @@
-"""Dives, branch and bound, and proof trees, for what message passing alone leaves open.
-
-With symmetries (equal mesh axes) no strategy of an orbit can be excluded, and a decoded assignment may mix
-representatives of several optima. Fixing one node's strategy breaks the tie. A dive does so for one node after another
-and is a heuristic; branch and bound also keeps the other branch, and so proves a bound.
+"""Proof trees, for what message passing alone leaves open.
 
 With a usage limit the relaxation packs fractions of strategies, and multipliers that are right for the whole problem
 are wrong for its branches. A proof tree solves the linear program of each branch, separates its cuts, and turns its
@@ -31,27 +27,8 @@ CUT_ROUNDS, MAX_TREE_PAIRS, MAX_OPEN = 12, 20_000, 2000
 RAISES, RAISE_FACTOR = 6, 8.0
 # The least fraction of a strategy that counts.
 FRACTION = 1e-6
-# Message rounds per dive step, and the gain per round, as a share of the bound, that ends those of a branch.
-DIVE_ROUNDS = 4
-BRANCH_STALL = 1e-6
-
-
-def _select_node(relaxation: Relaxation) -> int | None:
-    """Return the node to branch on: most edges, then most strategies, of those with at least two; None if none has."""
-    counts = relaxation.counts()
-    if counts.max(initial=0) <= 1:
-        return None
-    degree = np.diff(relaxation.model.graph.first)
-    return int(np.argmax((counts > 1) * (degree * 10**6 + counts)))
-
-
-def _branch_on(relaxation: Relaxation, node: int, strategy: int) -> Relaxation:
-    """Fix the node's strategy here (its first allowed one if this is excluded); return the branch without it."""
-    start, stop = relaxation.model.arrays.node_start[node : node + 2]
-    kept = np.arange(stop - start) == strategy
-    if not relaxation.allowed[start + strategy]:
-        kept = np.arange(stop - start) == np.argmax(relaxation.allowed[start:stop])
-    return _split(relaxation, node, kept)
+# Message rounds at raised multipliers.
+RAISED_ROUNDS = 4
 
 
 def _split(relaxation: Relaxation, node: int, kept: Mask) -> Relaxation:
@@ -62,40 +39,6 @@ def _split(relaxation: Relaxation, node: int, kept: Mask) -> Relaxation:
     relaxation.allowed[start:stop] &= kept
     relaxation.is_exact = other.is_exact = False
     return other
-
-
-def run_dive(relaxation: Relaxation, most: int) -> None:
-    """Fix one node after another, at most `most`, until nothing below the upper cutoff is left. Assignments decoded on
-    the way are submitted to the state; `relaxation` is not changed."""
-    dive = relaxation.copy()
-    for _ in range(most):
-        assignment = dive.pass_messages(DIVE_ROUNDS, 0.0)
-        node = _select_node(dive)
-        if assignment is None or node is None or dive.model.state.is_exhausted:
-            return
-        _branch_on(dive, node, int(assignment[node]))
-
-
-def run_branch_and_bound(state: SolveState, root: Relaxation, work: float) -> None:
-    """Run best-first branch and bound for `work` units of work, raising the state's lower bound as branches close."""
-    heap: list[tuple[int, int, Relaxation]] = [(root.bound, 0, root.copy())]
-    stop_at, count = state.work_done + work, 0
-    while heap and state.work_done < stop_at and not state.is_exhausted:
-        _, _, relaxation = heapq.heappop(heap)
-        while True:
-            count += 1
-            assignment = relaxation.pass_messages(3 * DIVE_ROUNDS, BRANCH_STALL)
-            node = _select_node(relaxation)
-            if assignment is None or node is None:
-                break
-            if state.is_exhausted or state.work_done >= stop_at:
-                heapq.heappush(heap, (relaxation.bound, -count, relaxation))
-                break
-            other = _branch_on(relaxation, node, int(assignment[node]))
-            heapq.heappush(heap, (other.bound, -count, other))
-        # The open branches cover everything below the cutoff, so the least of their bounds holds for the problem.
-        if root.is_exact:
-            state.raise_lower_bound(min([state.upper_cutoff, *(bound for bound, _, _ in heap)]))
 
 
 class ProofTree:
@@ -136,20 +79,14 @@ class ProofTree:
             left = np.flatnonzero(branch.allowed) - branch.model.arrays.node_start[:-1]
             self._state.submit(restriction.postsolve(left))
             return []
-        node, kept = _select_split(branch, point if point.size else _spread_evenly(branch))
+        node, kept = _select_split(branch, point if point.size else np.zeros(branch.allowed.size))
         return [branch, _split(branch, node, kept)]
-
-
-def _spread_evenly(branch: Relaxation) -> Floats:
-    """Return the point at which all strategies that a node has left have the same value."""
-    share: Floats = branch.allowed / np.repeat(branch.counts(), np.diff(branch.model.arrays.node_start))
-    return share
 
 
 def _select_split(branch: Relaxation, point: Floats) -> tuple[int, Mask]:
     """Return the node to branch on, and which of its strategies to keep in one of the branches.
 
-    point: a value for each strategy (flat), those of a node adding up to 1.
+    point: a value for each strategy (flat), those of a node adding up to 1, or all zero where none is known.
     """
     model, counts = branch.model, branch.counts()
     first, sizes = model.arrays.node_start[:-1], np.diff(model.arrays.node_start)
@@ -176,7 +113,7 @@ def _raise_multipliers(branch: Relaxation) -> None:
     for _ in range(RAISES):
         factor *= RAISE_FACTOR
         branch.set_multipliers({t: factor * multiplier for t, multiplier in multipliers.items()})
-        branch.pass_messages(DIVE_ROUNDS, 0.0)
+        branch.pass_messages(RAISED_ROUNDS, 0.0)
         if branch.is_done:
             return
     branch.set_multipliers(multipliers)
