@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice
 from planner.choose.hardware import Hardware
@@ -26,7 +27,7 @@ from planner.run.validate import validate
 
 WRITE_SHARE = 6.0
 """Writing the plan, its figures and its document take about so many times as long as finding the standard layouts."""
-__all__ = ["plan", "plan_step", "solve_choice", "start_deadline", "validate_plan", "write_program"]
+__all__ = ["plan", "plan_step", "search_step", "solve_choice", "start_deadline", "validate_plan", "write_program"]
 
 
 def plan(
@@ -76,28 +77,37 @@ def plan_step(
 ) -> Plan:
     """Plan the graph of a whole step, whose micro-batches are those of the graph (`Graph.microbatches`)."""
     deadline = deadline or start_deadline(request)
-    mesh, report = model.mesh, ProgressReporter(deadline, on_progress)
+    report = ProgressReporter(deadline, on_progress)
     report.begin("finding standard layouts")
     began_s = deadline.elapsed_s
-    baselines = list_baselines(graph, mesh)
+    baselines = list_baselines(graph, model.mesh)
     search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
-    levels = list_levels(graph, mesh, request)
     pinned = list_pinned_layouts(graph, model, baselines, layout=request.layout) if is_pinned(graph) else []
-    *coarse, whole = (
-        PlanSearch(graph, model, request, search_ends, report, units, baselines, pinned) for units in levels
-    )
-    best = None
+    search = PlanSearch(graph, model, request, search_ends, report, AxisUnits.of(model.mesh), baselines, pinned)
     try:
-        for search in coarse:
-            best = search.begin_coarsely().find_plan(known)
-        return try_remedies(whole.find_plan(known, best), whole)
+        return try_remedies(search_step(search, known), search)
     except TimeLimitReached:
         wall_s = deadline.elapsed_s
+        report.begin("pricing standard layouts")
+        layouts = _write_layouts(graph, model, pinned or baselines, deadline=deadline)
+        return leave_layout(graph, model, request, layouts=layouts, wall_s=wall_s)
+
+
+def search_step(whole: PlanSearch, known: Collection[Choice] = ()) -> Plan:
+    """Return the plan of a search, after a coarser one where the request has one.
+
+    Raises TimeLimitReached where the time is up before any plan is found.
+    """
+    best, request, deadline = None, whole.request, whole.report.deadline
+    *coarse, _ = list_levels(whole.graph, whole.model.mesh, request)
+    try:
+        for units in coarse:
+            best = replace(whole, units=units).begin_coarsely().find_plan(known)
+        return whole.find_plan(known, best)
+    except TimeLimitReached:
         if best is None:
-            report.begin("pricing standard layouts")
-            layouts = _write_layouts(graph, model, pinned or baselines, deadline=deadline)
-            return leave_layout(graph, model, request, layouts=layouts, wall_s=wall_s)
-        return leave_coarse(best, request, levels[0], wall_s=wall_s)
+            raise
+        return leave_coarse(best, request, coarse[0], wall_s=deadline.elapsed_s)
 
 
 def _write_layouts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -35,6 +36,10 @@ FORMAT = "shardplan.pipeline"
 def identify_pipeline(graph: Graph, model: CostModel, request: Request, *, asked: PipelineRequest) -> str:
     """Return the id that the pipeline's plan of a request has."""
     identity = dump_identity(graph, price_stages(model), count_microbatches(graph, request))
+    return _digest_identity(identity, asked)
+
+
+def _digest_identity(identity: Mapping[str, Any], asked: PipelineRequest) -> str:
     return digest_document({"plan": identity["id"], "pipeline": asdict(asked)})
 
 
@@ -49,7 +54,7 @@ def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
         "format": FORMAT,
         "version": 1,
         **identity,
-        "id": identify_pipeline(plan.graph, plan.model, plan.request, asked=asked),
+        "id": _digest_identity(identity, asked),
         "request": request,
         "solver": solver,
         "schedule": _dump_schedule(plan.schedule) if plan.schedule else None,

@@ -41,16 +41,21 @@ def min_passes_s(graph: Graph, hardware: Hardware, devices: int) -> float:
 
 def _sum_least(graph: Graph, runs: list[int], hardware: Hardware, *, devices: int) -> float:
     """Return the least seconds of all ops of a graph, each run so many times."""
+    return sum(count * each for count, each in zip(runs, list_least_s(graph, hardware, devices), strict=True))
+
+
+def list_least_s(graph: Graph, hardware: Hardware, devices: int) -> list[float]:
+    """Return a lower bound on the seconds of each op, with a margin for the cost model's rounding to picoseconds."""
     alone = CostModel(Mesh.parse("1"), hardware)
     known: dict[object, float] = {}  # equal ops of repeated layers are bounded once
-    least = 0.0
-    for count, op in zip(runs, graph.ops, strict=True):
+    least = []
+    for op in graph.ops:
         operands = tuple(graph.types[value] for value in op.inputs)
         key = price_key(op), op.rule.pattern, op.rule.shapes, op.results, operands, op.accumulates
         if key not in known:
             known[key] = _min_op_s(op, operands, alone, devices=devices)
-        least += count * known[key]
-    return least - sum(runs) * PICO
+        least.append(known[key] - PICO)
+    return least
 
 
 def _min_op_s(op: Op, operands: tuple[TensorType, ...], alone: CostModel, *, devices: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -156,7 +157,7 @@ class PipelinePlan:
 
 def simulate_stages(schedule: PipelineSchedule, stages: Sequence[PlannedStage], model: CostModel) -> Timeline:
     """Return when each task of planned stages runs, with the sends between them."""
-    sent = {(each.source, each.target): 0 for each in list_sends(stages, model, schedule.ranks)}
+    sent: dict[tuple[int, int], int] = defaultdict(int)
     for each in list_sends(stages, model, schedule.ranks):
         sent[each.source, each.target] += each.reshard.time_ps
     times = []

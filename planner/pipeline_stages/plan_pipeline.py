@@ -32,6 +32,9 @@ from planner.planning.plan_search import is_pinned
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
 
+WRITE_SHARE = 8.0
+"""Writing the stages and their document takes about so many times as long as finding where the step may be cut."""
+
 
 def plan_pipeline(
     graph: Graph,
@@ -52,10 +55,12 @@ def plan_pipeline(
     check_pipeline_request(graph, request)
     check_sizes(graph)
     deadline, model = deadline or start_deadline(request), price_stages(CostModel(mesh, hardware))
+    began_s, report = deadline.elapsed_s, ProgressReporter(deadline, on_progress)
+    report.begin("finding where the step may be cut")
     units = list_units(graph)
     request = count_microbatches(graph, request)
-    search = _PipelineSearch(graph, units, model, request, pipeline, deadline, ProgressReporter(deadline, on_progress))
-    return search.run()
+    search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
+    return _PipelineSearch(graph, units, model, request, pipeline, search_ends, report).run()
 
 
 def price_stages(model: CostModel) -> CostModel:
@@ -118,21 +123,27 @@ class _PipelineSearch:
     def _search_all(self) -> Iterator[StageSearchResult]:
         """Yield the result of each number of stages and schedule, as long as one may be better than those before."""
         least = float("inf")
+        choices = list(self._list_choices())
+        for number, (schedule, units) in enumerate(choices):
+            self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
+            costs = self._costs_of(schedule, units)
+            costs.deadline = self.deadline.sooner((self.deadline.left_s or 0.0) * (1 - 1 / (len(choices) - number)))
+            search = StageSearch(schedule, costs, self.request.gap)
+            is_late = self.deadline.left_s == 0.0
+            if least < float("inf") and (is_late or search.least_device_ps() >= least):
+                search.is_cut_short = is_late
+                yield search.leave()
+                continue
+            found = search.run()
+            least = min(least, found.step_ps * schedule.ranks)
+            yield found
+
+    def _list_choices(self) -> Iterator[tuple[PipelineSchedule, Units]]:
         for ranks in self._list_ranks():
             schedules = self.pipeline.list_schedules(ranks, self.request.microbatches)
             self._check_units(schedules[0])
-            choices = [(schedule, units) for schedule in schedules for units in self.units]
-            for schedule, units in choices:
-                if not units.can_be(schedule.stages):
-                    continue
-                self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
-                search = StageSearch(schedule, self._costs_of(schedule, units), self.request.gap)
-                if least < float("inf") and search.least_device_ps() >= least:
-                    yield search.leave()
-                    continue
-                found = search.run()
-                least = min(least, found.step_ps * ranks)
-                yield found
+            for schedule in schedules:
+                yield from ((schedule, units) for units in self.units if units.can_be(schedule.stages))
 
     def _list_ranks(self) -> list[int]:
         if self.pipeline.stages is not None:

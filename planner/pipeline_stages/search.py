@@ -5,11 +5,15 @@ A table of lower bounds says for each interval and position how long a step take
 Its stages are planned, which makes their bounds larger, and so on until the best of all does not change; it is
 simulated with each new partition. Then all other partitions whose bounds leave room for a better step are tried in
 turn, until the gap is closed or WORK is done.
+
+Where time is limited, the first partition is that of the least times of ops, with stages in standard layouts, so that
+there is an answer before anything is solved. Every partition is first tried with one plan for all stages of equal
+content, that of the one with most micro-batches in flight, and then with a plan for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,12 +23,16 @@ from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, find_partition, list_partitions
 from planner.pipeline_stages.pipeline_plan import PlannedStage, simulate_stages
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import ALONE, Part, StageCosts
+from planner.pipeline_stages.stage_costs import Part, StageCosts
+from planner.pipeline_stages.stage_plans import ALONE
 from planner.pipeline_stages.step_bounds import StepBounds
 from planner.planning.deadline import TimeLimitReached
+from planner.planning.plan_types import Plan
 
 WORK = 100_000
 """Ops in the graphs that one search plans or bounds, after which it tries no further partition."""
+UNITS_SHARE = 0.2
+"""Share of a limited time in which single units are bounded before the first partition is planned."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class StageSearch:
 
     def run(self) -> StageSearchResult:
         try:
+            if self.costs.deadline.seconds is not None:
+                self._try_standard()
             self._try_best()
             for cuts in self._list_others():
                 self._try(cuts)
@@ -77,6 +87,14 @@ class StageSearch:
     def least_device_ps(self) -> float:
         """Return a lower bound of the step times the number of ranks."""
         return self._bound() * self.schedule.ranks
+
+    def _try_standard(self) -> None:
+        """Take standard layouts in the stages of the best partition by what is known."""
+        if (found := self._least()) is not None:
+            spans = list(enumerate(pairwise(found.cuts)))
+            self._submit(found.cuts, [self.costs.find_standard(*span, self.held[number]) for number, span in spans])
+        deadline = self.costs.deadline
+        self.costs.bound_units(deadline.sooner((1 - UNITS_SHARE) * (deadline.left_s or 0.0)))
 
     def _try_best(self) -> None:
         """Plan the partition with the least bound, until that is one which was tried.
@@ -127,15 +145,47 @@ class StageSearch:
         """Plan all stages of a partition and keep them where their step is the best."""
         self.costs.deadline.check()
         self.tried.add(cuts)
-        spans = list(pairwise(cuts))
-        by_number = {number: self.costs.plan(*spans[number], self.held[number]) for number in _list_inwards(len(spans))}
-        plans = [by_number[number] for number in range(len(spans))]
+        plans = self._plan_alike(cuts)
+        self.costs.bound_units(self.costs.deadline)
         if any(plan.analysis is None for plan in plans):
-            needed = [plan.certificate.least_limit_bytes for plan in plans if plan.analysis is None]
-            self.limits += [max(filter(None, needed))] if all(needed) else []
+            self._note_limits([plan for plan in plans if plan.analysis is None])
             return
+        self._submit(cuts, plans)
         self._certify(cuts)
-        stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(spans, plans, strict=True)]
+        spans = list(pairwise(cuts))
+        for number in _list_inwards(len(spans)):
+            self.costs.deadline.check()
+            plans[number] = self.costs.plan(*spans[number], self.held[number])
+        self._submit(cuts, plans)
+
+    def _plan_alike(self, cuts: Cuts) -> list[Plan]:
+        """Return plans for the stages of a partition, one for all of equal content where it fits them.
+
+        Each content that is not planned yet has an equal share of the time, and so has what follows.
+        """
+        spans = list(pairwise(cuts))
+        content = [self.costs.classes.list_equal(*span)[0] for span in spans]
+        plans: dict[int, Plan] = {}
+        for number in _list_inwards(len(spans)):
+            known = self.costs.find_plan(*spans[number], self.held[number])
+            left = {content[other] for other in range(len(spans)) if other not in plans}
+            share = 1 / (1 + len(left))
+            plans[number] = known or self.costs.plan(*spans[number], self.held[number], share)
+        return [plans[number] for number in range(len(spans))]
+
+    def _note_limits(self, unfit: list[Plan]) -> None:
+        """Keep the memory limit that would be enough for stages without a plan, where that is proven of all."""
+        self.is_cut_short |= any(plan.certificate.status != "infeasible" for plan in unfit)
+        needed = [plan.certificate.least_limit_bytes for plan in unfit]
+        self.limits += [max(filter(None, needed))] if all(needed) else []
+
+    def _submit(self, cuts: Cuts, plans: Sequence[Plan | None]) -> None:
+        """Keep the plans of all stages where their step is the best; None for a stage without one."""
+        spans = list(pairwise(cuts))
+        fitting = [plan for plan in plans if plan is not None]
+        if len(fitting) < len(spans):
+            return
+        stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(spans, fitting, strict=True)]
         step = simulate_stages(self.schedule, stages, self.costs.model).step_ps
         if step < self.step_ps:
             self.best, self.step_ps = tuple(stages), step

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.pipeline_stages.interval_bounds import Matrix
 from planner.pipeline_stages.partition import Costs, join_prefixes, join_suffixes
 from planner.pipeline_stages.paths import StagePath, list_paths
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import Matrix, StageCosts
+from planner.pipeline_stages.stage_costs import StageCosts
 
 ROUNDS = 3
 Mask = NDArray[np.bool_]

@@ -97,7 +97,7 @@ def _check_phases(graph: Graph, once: list[Op], dependent: Set[str]) -> None:
             what, wanted = "a micro-batch reads what the update computes", "values of forward and backward nodes"
             raise InvalidGraph(what, where=f"node {op.id!r}", got=min(late), wanted=wanted)
     for entry in graph.inputs:
-        if entry.next is not None and entry.next in graph.types and entry.next in dependent - updated:
+        if entry.next in dependent and entry.next in graph.types and entry.next not in updated:
             what, wanted = "a micro-batch replaces state", "a value that the update computes"
             raise InvalidGraph(what, where=f"input {entry.id!r}", got=entry.next, wanted=wanted)
     for op in once:

@@ -1,0 +1,159 @@
+"""Plans of intervals of units as stages, each a certified solve of the stage's graph.
+
+Intervals of equal content are solved once. More micro-batches in flight never cost less: where the plan with many costs
+no more than the bound with few, it is the plan of what lies between. A stage whose plan is not found in time has a
+standard layout (`planner.pipeline_stages.standard_stages`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner import pipeline
+from planner.choose.axis_units import AxisUnits
+from planner.choose.cost import CostModel
+from planner.choose.formulate import Choice
+from planner.ir.graph import Graph
+from planner.judge.standard_layouts import list_baselines
+from planner.pipeline_stages.content import Content, Passes, describe_content, rename_choice, rename_plan
+from planner.pipeline_stages.cuts import Units
+from planner.pipeline_stages.interval_classes import IntervalClasses, Span
+from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
+from planner.pipeline_stages.standard_stages import StandardStages
+from planner.planning.certify import leave_nothing
+from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
+from planner.planning.plan_search import PlanSearch
+from planner.planning.plan_types import Plan, Request
+
+Held = tuple[int, int]
+ALONE: Held = (0, 0)
+SHARE = 0.125
+"""The share of the time that is left which one solve may take: a step has tens of them."""
+LEAST_S = 0.1
+"""Seconds that a solve gets even when the time is up."""
+
+
+@dataclass
+class StagePlans:
+    """Plans of intervals, solved when they are first asked for.
+
+    shares    how many chunks of a rank share the memory limit
+    deadline  when solves end
+    planned   bounds of plans in ps, by micro-batches in flight and interval
+    """
+
+    units: Units
+    model: CostModel
+    request: Request
+    microbatches: int
+    is_split: bool
+    shares: int
+    deadline: Deadline
+    plans: dict[Content, Plan] = field(default_factory=dict)
+    planned: dict[Held, dict[Span, float]] = field(default_factory=dict)
+    solved_ops: int = 0
+
+    def __post_init__(self) -> None:
+        self.stages: dict[Span, StageGraph] = {}
+        self.steps: dict[tuple[Span, Held], tuple[Graph, Content]] = {}
+        self.classes = IntervalClasses(self.units)
+
+    def stage(self, first: int, last: int) -> StageGraph:
+        if (first, last) not in self.stages:
+            self.stages[first, last] = extract_stage(self.units, first, last)
+        return self.stages[first, last]
+
+    def plan(self, first: int, last: int, held: Held, share: float = SHARE) -> Plan:
+        """Return the plan of an interval with micro-batches in flight; one without a choice where none fits.
+
+        `share`: of the time that is left, for its search.
+        """
+        step, key = self._step(first, last, held)
+        if key not in self.plans:
+            self.plans[key] = self._find_between(key) or self._plan_step(step, share)
+        proven = self.plans[key].certificate
+        bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
+        if self.shares == 1:
+            self.planned.setdefault(held, {}).update(dict.fromkeys(self.classes.list_equal(first, last), bound))
+        return rename_plan(self.plans[key], step)
+
+    def find_plan(self, first: int, last: int, held: Held) -> Plan | None:
+        """Return the best plan that is known of an interval with at least as many micro-batches in flight, or None."""
+        step, key = self._step(first, last, held)
+        listed = [plan for passes, plan in self._list_alike(key) if is_within(key[-1], passes)]
+        best = min(listed, key=lambda plan: plan.certificate.objective_s or np.inf, default=None)
+        return None if best is None else rename_plan(best, step)
+
+    def find_standard(self, first: int, last: int, held: Held) -> Plan | None:
+        """Return the plan of an interval in the first standard layout that fits, or None where none does."""
+        return self._standard.find_plan(self._step(first, last, held)[0])
+
+    @cached_property
+    def _standard(self) -> StandardStages:
+        first = max(0, self.units.count // 2 - 1)
+        last = first + 2 if self.units.may_be_stages[first, min(first + 2, self.units.count)] else first + 1
+        sample = self.stage(first, min(last, self.units.count)).make_step(self.microbatches, ALONE, is_split=False)
+        return StandardStages(self.model, self._request, self.deadline, sample)
+
+    def _step(self, first: int, last: int, held: Held) -> tuple[Graph, Content]:
+        if ((first, last), held) not in self.steps:
+            step = self.stage(first, last).make_step(self.microbatches, held, is_split=self.is_split)
+            self.steps[(first, last), held] = step, describe_content(step)
+        return self.steps[(first, last), held]
+
+    def _list_alike(self, key: Content) -> list[tuple[Passes, Plan]]:
+        """Return the plans of the same ops, with what is in flight."""
+        alike = ((one[-1], plan) for one, plan in self.plans.items() if one[:-1] == key[:-1])
+        return [(passes, plan) for passes, plan in alike if plan.choice is not None]
+
+    def _find_between(self, key: Content) -> Plan | None:
+        """Return a plan with at least as many micro-batches in flight that is proven as good with fewer, if one is."""
+        *_, passes = key
+        same = self._list_alike(key)
+        lower = max((plan.certificate.bound_s for other, plan in same if is_within(other, passes)), default=0.0)
+        for other, plan in same:
+            upper_s = plan.certificate.objective_s or np.inf
+            if is_within(passes, other) and upper_s - lower <= self.request.gap / 4 * upper_s:
+                return replace(plan, certificate=replace(plan.certificate, bound_s=lower, gap=1 - lower / upper_s))
+        return None
+
+    @property
+    def _request(self) -> Request:
+        """The request of a stage."""
+        limit = (self.request.memory_limit_bytes or self.model.hardware.memory_bytes) // self.shares
+        gap, count = self.request.gap / 4, self.microbatches
+        return replace(self.request, microbatches=count, global_batch=None, memory_limit_bytes=limit, gap=gap)
+
+    def _plan_step(self, step: Graph, share: float) -> Plan:
+        """Return the plan of a step: the search's, else a standard layout, else one without a choice."""
+        self.solved_ops += len(step.ops)
+        request, ends = self._limit_time(self._request, share)
+        mesh, report = self.model.mesh, ProgressReporter(ends, None)
+        standard = None if ends.seconds is None else self._standard.find_plan(step)
+        known = self._list_choices(step) + ([standard.choice] if standard and standard.choice else [])
+        try:
+            baselines = [] if known else list_baselines(step, mesh)
+            search = PlanSearch(step, self.model, request, ends, report, AxisUnits.of(mesh), baselines)
+            plan = pipeline.search_step(search, known)
+        except TimeLimitReached:
+            return standard or leave_nothing(step, self.model, request, wall_s=ends.elapsed_s)
+        return replace(plan, baselines=standard.baselines) if standard else plan
+
+    def _limit_time(self, request: Request, share: float) -> tuple[Request, Deadline]:
+        """Return a request and its deadline with a share of the time that is left."""
+        left_s = self.deadline.left_s
+        limit_s = None if left_s is None else max(share * left_s, LEAST_S)
+        return replace(request, time_limit_s=limit_s), Deadline(limit_s)
+
+    def _list_choices(self, step: Graph) -> list[Choice]:
+        """Return the choices of plans of the same ops with other micro-batches in flight, to start from."""
+        alike = self._list_alike(describe_content(step))
+        return [rename_choice(plan, step) for _, plan in alike]
+
+
+def is_within(one: Passes, other: Passes) -> bool:
+    """Return whether as many micro-batches pass as in the other, with no more of them in flight."""
+    return one[0] == other[0] and one[1] <= other[1] and one[2] <= other[2]

@@ -1,0 +1,70 @@
+"""Where the time is up before anything is solved, stages are in standard layouts, and the bound holds all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.choose.cost import CostModel
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument
+from planner.frontends.zoo import import_zoo
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.pipeline_stages.cuts import find_units
+from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.pipeline_stages.request import PipelineRequest, ScheduleChoice
+from planner.pipeline_stages.stage_costs import Part, StageCosts
+from planner.planning.deadline import Deadline
+from planner.planning.plan_types import Request
+
+MESH, HARDWARE, OVER = Mesh.parse("2x2"), load_profile("h100-sxm"), Deadline(0.0)
+PARTS: list[Part] = ["step", "short", "long", "passes", "through", "forward"]
+
+
+def tiny(layers: int = 3, **sizes: Any) -> Graph:
+    wanted = {"width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 96, "batch": 4, "seq": 64} | sizes
+    document = import_zoo("llama-7b", train="adam", layers=layers, dtype="f32", **wanted)
+    return load_graph(GraphDocument.model_validate(document), MESH)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
+def test_without_time_stages_have_standard_layouts_and_a_bound(schedule: ScheduleChoice) -> None:
+    pipeline, request = PipelineRequest(2, schedule), Request(microbatches=4, gap=0.0, time_limit_s=1.0)
+    late = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=pipeline, request=request, deadline=OVER)
+    assert late.certificate.status == "feasible"
+    assert late.certificate.reason == "work or time limit"
+    assert len(late.stages) == 2
+    assert all("before the search" in stage.plan.certificate.reason for stage in late.stages)
+    unlimited = replace(request, gap=0.2, time_limit_s=None)
+    best = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=pipeline, request=unlimited)
+    assert 0 < late.certificate.bound_s <= best.certificate.objective_s <= late.certificate.objective_s
+
+
+def test_without_time_and_with_an_open_number_of_stages_the_bound_is_that_of_all_numbers() -> None:
+    request = Request(microbatches=4, gap=0.0, time_limit_s=1.0)
+    late = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=PipelineRequest(None), request=request, deadline=OVER)
+    assert late.certificate.status == "feasible"
+    assert 0 < late.certificate.bound_s <= late.certificate.objective_s
+
+
+def test_stages_that_fit_in_no_standard_layout_are_unknown_without_time() -> None:
+    request = Request(microbatches=4, time_limit_s=1.0, memory_limit_bytes=400_000)
+    late = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=PipelineRequest(2), request=request, deadline=OVER)
+    assert late.certificate.status == "unknown"
+    assert not late.stages
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_least_time_of_the_ops_of_a_unit_is_below_its_solved_bound(part: Part) -> None:
+    units, model = find_units(tiny(layers=1)), CostModel(MESH, HARDWARE)
+    floors = StageCosts(units, model, Request(gap=0.0), 4, True, 1, OVER).matrix(part)
+    solved = StageCosts(units, model, Request(gap=0.0), 4, True, 1, Deadline()).matrix(part)
+    inside = np.triu(np.ones_like(solved, bool), 1)
+    assert (floors[inside] > 0).all()
+    assert (floors <= solved)[inside].all()
+    assert (floors < solved)[inside].any()
