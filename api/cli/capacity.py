@@ -250,7 +250,7 @@ def _write_plan(search: CapacitySearch, number: int, *, validate: bool, deadline
     plan = planning.plan_in_full(search, number, deadline)
     if isinstance(plan, PipelinePlan):
         asked = replace(search.question.pipeline or PipelineRequest(), stages=search.question.candidates[number].stages)
-        return dump_pipeline(validate_pipeline(plan) if validate else plan, asked) if plan.stages else None
+        return dump_pipeline(validate_pipeline(plan, deadline) if validate else plan, asked) if plan.stages else None
     if plan.analysis is None:
         return None
     return dump_plan(pipeline.validate_plan(plan, deadline=deadline) if validate else plan)

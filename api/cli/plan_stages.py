@@ -39,7 +39,7 @@ def plan_stages(
         planned = plan_pipeline(
             read, mesh, profile, pipeline=stages, request=request, on_progress=progress, deadline=deadline
         )
-    return dump_pipeline(validate_pipeline(planned) if validate else planned, stages)
+    return dump_pipeline(validate_pipeline(planned, deadline) if validate else planned, stages)
 
 
 def print_stages(document: dict[str, Any], *, as_json: bool) -> None:

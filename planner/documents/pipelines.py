@@ -112,7 +112,7 @@ def _dump_stage(plan: PipelinePlan, number: int, planned: PlannedStage) -> dict[
         "peak_memory_bytes": planned.analysis.peak_bytes,
         "received": [*stage.received, *stage.received_gradients, *stage.received_sums],
         "sent": [*stage.sent, *stage.sent_gradients, *stage.sent_sums],
-        "plan": dump_plan(own),
+        "plan": dump_plan(own, with_overlap=False),
     }
 
 

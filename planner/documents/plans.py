@@ -41,9 +41,11 @@ from planner.run.validate import Verdict
 MAX_COLLECTIVES = 20
 
 
-def dump_plan(plan: Plan) -> dict[str, Any]:
+def dump_plan(plan: Plan, *, with_overlap: bool = True) -> dict[str, Any]:
     """Return the document of a plan. Equal requests give equal documents, except for `wall_s` and limits set by a
     clock.
+
+    with_overlap  whether it says what overlapping collectives with ops would gain, which takes a third of the time
     """
     document = {
         "format": "shardplan.plan",
@@ -54,7 +56,7 @@ def dump_plan(plan: Plan) -> dict[str, Any]:
         "options": _dump_options(plan),
         "recomputed": find_clone_positions(plan.analysis.program.graph) if plan.analysis else {},
         "program": dump_program(plan.analysis.program) if plan.analysis else [],
-        "cost": _dump_cost(plan, plan.analysis) | _utilisation(plan, plan.analysis) if plan.analysis else {},
+        "cost": _dump_cost(plan, plan.analysis, with_overlap=with_overlap) if plan.analysis else {},
         "memory": _dump_memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
         "verdict": dump_verdict(plan.verdict) if plan.verdict else None,
@@ -147,8 +149,9 @@ def _dump_options(plan: Plan) -> dict[str, Any]:
     return {op: [[names[axis] for axis in axes] for axes in option] for op, option in chosen.items()}
 
 
-def _dump_cost(plan: Plan, analysis: Analysis) -> dict[str, Any]:
-    overlap = dump_overlap(analysis, plan.limit_bytes)
+def _dump_cost(plan: Plan, analysis: Analysis, *, with_overlap: bool) -> dict[str, Any]:
+    overlap = dump_overlap(analysis, plan.limit_bytes) if with_overlap else None
+    bound_s = _bound_overlapped_s(plan, analysis) if with_overlap else None
     return {
         "step_s": analysis.step_ps * PICO,
         "compute_s": analysis.compute_ps * PICO,
@@ -156,12 +159,13 @@ def _dump_cost(plan: Plan, analysis: Analysis) -> dict[str, Any]:
         "recompute_s": analysis.recompute_ps * PICO,
         "microbatches": analysis.program.graph.microbatches,
         "update_s": analysis.update_ps * PICO,
-        "overlap": overlap | {"bound_s": _bound_overlapped_s(plan, analysis)},
-        "interval": dump_interval(analysis, overlap["step_s"]),
+        **({"overlap": overlap | {"bound_s": bound_s}} if overlap else {}),
+        "interval": dump_interval(analysis, overlap["step_s"] if overlap else analysis.step_ps * PICO),
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
         "top_collectives": _dump_top_collectives(analysis),
+        **_utilisation(plan, analysis),
     }
 
 

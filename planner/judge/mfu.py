@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from planner.choose.cost import CostModel
+from planner.choose.cost import CostModel, price_key
 from planner.choose.hardware import DEFAULT_PROFILE, Hardware, load_profile
 from planner.choose.hardware.efficiency import work_class
 from planner.ir.graph import Graph
@@ -31,11 +31,14 @@ def model_flops(graph: Graph) -> dict[str, float]:
     """Count the FLOPs of one step of the model, by the element type of the ops' results."""
     flops_by_dtype: defaultdict[str, float] = defaultdict(float)
     alone = CostModel(Mesh.parse("1"), load_profile(DEFAULT_PROFILE))  # FLOPs do not depend on the hardware
+    known: dict[object, float] = {}  # equal ops of repeated layers are counted once
     for op in graph.ops:
         if op.recompute_of is None and work_class(op) is not None:
             operands = tuple(graph.types[value] for value in op.inputs)
-            work = alone.op_work(op, operands, ((),) * len(op.rule.loops))
-            flops_by_dtype[op.results[0].dtype] += work.flops * graph.count_runs(op)
+            key = price_key(op), op.rule.pattern, op.rule.shapes, op.results, operands
+            if key not in known:
+                known[key] = alone.op_work(op, operands, ((),) * len(op.rule.loops)).flops
+            flops_by_dtype[op.results[0].dtype] += known[key] * graph.count_runs(op)
     return dict(flops_by_dtype)
 
 

@@ -59,6 +59,7 @@ class StageSearch:
     step_ps: float = np.inf
     tried: set[Cuts] = field(default_factory=set)
     is_cut_short: bool = False
+    is_planned: bool = False
     limits: list[int] = field(default_factory=list)
     least: Partition | None = None
     known: tuple[int, float] | None = None
@@ -91,8 +92,12 @@ class StageSearch:
     def _try_standard(self) -> None:
         """Take standard layouts in the stages of the best partition by what is known."""
         if (found := self._least()) is not None:
-            spans = list(enumerate(pairwise(found.cuts)))
-            self._submit(found.cuts, [self.costs.find_standard(*span, self.held[number]) for number, span in spans])
+            spans, plans = list(pairwise(found.cuts)), dict[int, Plan]()
+            for number in _list_inwards(len(spans)):
+                if (plan := self.costs.find_standard(*spans[number], self.held[number])) is None:
+                    break
+                plans[number] = plan
+            self._submit(found.cuts, [plans.get(number) for number in range(len(spans))])
         deadline = self.costs.deadline
         self.costs.bound_units(deadline.sooner((1 - UNITS_SHARE) * (deadline.left_s or 0.0)))
 
@@ -110,7 +115,7 @@ class StageSearch:
             if self.tried and self.costs.solved_ops >= WORK:
                 self.is_cut_short = True
                 return
-            if not self.best or not self._certify(found.cuts):
+            if not self.is_planned or not self._certify(found.cuts):
                 self._try(found.cuts)
 
     def _certify(self, cuts: Cuts) -> bool:
@@ -130,6 +135,7 @@ class StageSearch:
     def _list_others(self) -> Iterator[Cuts]:
         """Yield partitions that may be better, as long as there is work to do."""
         for cuts in list_partitions(self.bounds.list_tables(self.step_ps), self.step_ps):
+            self.costs.deadline.check()
             if self._is_closed() or self.costs.is_hopeless:
                 return
             if self.costs.solved_ops >= WORK:
@@ -151,6 +157,7 @@ class StageSearch:
             self._note_limits([plan for plan in plans if plan.analysis is None])
             return
         self._submit(cuts, plans)
+        self.is_planned = True
         self._certify(cuts)
         spans = list(pairwise(cuts))
         for number in _list_inwards(len(spans)):
@@ -169,8 +176,8 @@ class StageSearch:
         for number in _list_inwards(len(spans)):
             known = self.costs.find_plan(*spans[number], self.held[number])
             left = {content[other] for other in range(len(spans)) if other not in plans}
-            share = 1 / (1 + len(left))
-            plans[number] = known or self.costs.plan(*spans[number], self.held[number], share)
+            share, held = 1 / (1 + len(left)), self.held[number]
+            plans[number] = known or self.costs.plan(*spans[number], held, share=share, is_coarse=True)
         return [plans[number] for number in range(len(spans))]
 
     def _note_limits(self, unfit: list[Plan]) -> None:

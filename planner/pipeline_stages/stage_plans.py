@@ -32,6 +32,8 @@ Held = tuple[int, int]
 ALONE: Held = (0, 0)
 SHARE = 0.125
 """The share of the time that is left which one solve may take: a step has tens of them."""
+COARSE_GAP = 5e-3
+"""The gap at which the first search for a stage ends where time is limited."""
 LEAST_S = 0.1
 """Seconds that a solve gets even when the time is up."""
 
@@ -59,6 +61,7 @@ class StagePlans:
     def __post_init__(self) -> None:
         self.stages: dict[Span, StageGraph] = {}
         self.steps: dict[tuple[Span, Held], tuple[Graph, Content]] = {}
+        self.coarse: set[Content] = set()
         self.classes = IntervalClasses(self.units)
 
     def stage(self, first: int, last: int) -> StageGraph:
@@ -66,18 +69,26 @@ class StagePlans:
             self.stages[first, last] = extract_stage(self.units, first, last)
         return self.stages[first, last]
 
-    def plan(self, first: int, last: int, held: Held, share: float = SHARE) -> Plan:
+    def plan(self, first: int, last: int, held: Held, *, share: float = SHARE, is_coarse: bool = False) -> Plan:
         """Return the plan of an interval with micro-batches in flight; one without a choice where none fits.
 
-        `share`: of the time that is left, for its search.
+        share      of the time that is left, for its search
+        is_coarse  whether the search may end at a gap of COARSE_GAP where time is limited
         """
         step, key = self._step(first, last, held)
-        if key not in self.plans:
-            self.plans[key] = self._find_between(key) or self._plan_step(step, share)
+        if key not in self.plans or (key in self.coarse and not is_coarse):
+            self.coarse.discard(key)
+            gap = self._request.gap
+            if is_coarse and self.deadline.seconds is not None:
+                gap = max(gap, COARSE_GAP)
+            self.plans[key] = self._find_between(key) or self._plan_step(step, share, gap)
+            if (self.plans[key].certificate.gap or 0.0) > self._request.gap and is_coarse:
+                self.coarse.add(key)
         proven = self.plans[key].certificate
         bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
         if self.shares == 1:
-            self.planned.setdefault(held, {}).update(dict.fromkeys(self.classes.list_equal(first, last), bound))
+            known = self.planned.setdefault(held, {})
+            known.update({span: max(bound, known.get(span, 0.0)) for span in self.classes.list_equal(first, last)})
         return rename_plan(self.plans[key], step)
 
     def find_plan(self, first: int, last: int, held: Held) -> Plan | None:
@@ -127,10 +138,10 @@ class StagePlans:
         gap, count = self.request.gap / 4, self.microbatches
         return replace(self.request, microbatches=count, global_batch=None, memory_limit_bytes=limit, gap=gap)
 
-    def _plan_step(self, step: Graph, share: float) -> Plan:
-        """Return the plan of a step: the search's, else a standard layout, else one without a choice."""
+    def _plan_step(self, step: Graph, share: float, gap: float) -> Plan:
+        """Return the plan of a step: the search's, else the one that is known, else a standard layout, else none."""
         self.solved_ops += len(step.ops)
-        request, ends = self._limit_time(self._request, share)
+        request, ends = self._limit_time(replace(self._request, gap=gap), share)
         mesh, report = self.model.mesh, ProgressReporter(ends, None)
         standard = None if ends.seconds is None else self._standard.find_plan(step)
         known = self._list_choices(step) + ([standard.choice] if standard and standard.choice else [])
@@ -139,7 +150,8 @@ class StagePlans:
             search = PlanSearch(step, self.model, request, ends, report, AxisUnits.of(mesh), baselines)
             plan = pipeline.search_step(search, known)
         except TimeLimitReached:
-            return standard or leave_nothing(step, self.model, request, wall_s=ends.elapsed_s)
+            known_plan = self.plans.get(describe_content(step)) or standard
+            return known_plan or leave_nothing(step, self.model, request, wall_s=ends.elapsed_s)
         return replace(plan, baselines=standard.baselines) if standard else plan
 
     def _limit_time(self, request: Request, share: float) -> tuple[Request, Deadline]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.choose.cost import CostModel
+from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
 from planner.judge.analysis import Analysis
 from planner.judge.baseline_choice import write_baseline
@@ -34,7 +35,7 @@ class StandardStages:
     request: Request
     deadline: Deadline
     sample: Graph
-    written: dict[tuple[object, LayoutName], Plan] = field(default_factory=dict)
+    written: dict[tuple[object, LayoutName], Plan | None] = field(default_factory=dict)
 
     def find_plan(self, step: Graph) -> Plan | None:
         """Return the plan of a stage's step in the first layout that fits, or None where none does."""
@@ -42,7 +43,10 @@ class StandardStages:
         for name in self.names:
             if (content, name) not in self.written:
                 self.written[content, name] = self._write(step, name)
-            plan = rename_plan(self.written[content, name], step)
+            written = self.written[content, name]
+            if written is None:
+                continue
+            plan = rename_plan(written, step)
             if plan.analysis is not None and plan.analysis.peak_bytes <= plan.limit_bytes:
                 return plan
         return None
@@ -58,10 +62,15 @@ class StandardStages:
                 _, program = write_baseline(self.sample, self.model, build_layout(self.sample, self.model.mesh, name))
                 yield Analysis(program, self.model).step_ps, name
 
-    def _write(self, step: Graph, name: LayoutName) -> Plan:
-        """Return the plan of a layout, whether it fits or not."""
-        choice, program = write_baseline(step, self.model, build_layout(step, self.model.mesh, name))
+    def _write(self, step: Graph, name: LayoutName) -> Plan | None:
+        """Return the plan of a layout whatever it holds in flight, or None where what it stores is over the limit."""
+        layout, kinds = build_layout(step, self.model.mesh, name), step.types
+        stored = sum(self.model.shard_bytes(kinds[value], sharding) for value, sharding in layout.inputs.items())
+        if stored > (self.request.memory_limit_bytes or self.model.hardware.memory_bytes):
+            return None
+        choice, program = write_baseline(step, self.model, layout)
         analysis = Analysis(program, self.model)
-        layouts, any_size = {name: (choice, analysis)}, replace(self.request, memory_limit_bytes=analysis.peak_bytes)
+        layouts: dict[str, tuple[Choice, Analysis]] = {name: (choice, analysis)}
+        any_size = replace(self.request, memory_limit_bytes=analysis.peak_bytes)
         plan = leave_layout(step, self.model, any_size, layouts=layouts, wall_s=self.deadline.elapsed_s)
         return replace(plan, request=self.request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import InvalidRequest
@@ -12,19 +12,34 @@ from planner.pipeline_stages.cuts import Tie
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.pipeline_stages.simulate import Timeline
 from planner.pipeline_stages.stage_graph import StageGraph
+from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import accumulate_gradients
 from planner.run.pipeline import PipelineVerdict, RunTask, StageProgram, validate_stages
 
 MAX_DEVICES = 1024
 
 
-def validate_pipeline(plan: PipelinePlan) -> PipelinePlan:
-    """Run a pipeline's plan and return it with the verdict; an infeasible one is returned unchanged."""
+def validate_pipeline(plan: PipelinePlan, deadline: Deadline | None = None) -> PipelinePlan:
+    """Run a pipeline's plan and return it with the verdict.
+
+    An infeasible plan is returned unchanged, and so is one that has not ended its run at the deadline.
+    """
     if plan.schedule is None:
         return plan
     stages, ranks = [(one.stage, one.analysis.program) for one in plan.stages], plan.schedule.ranks
-    verdict = run_stages(plan.graph, stages, list_tasks(plan.timeline), ranks=ranks, ties=plan.ties)
+    tasks = _check_each(list_tasks(plan.timeline), deadline or Deadline())
+    try:
+        verdict = run_stages(plan.graph, stages, tasks, ranks=ranks, ties=plan.ties)
+    except TimeLimitReached:
+        return plan
     return replace(plan, verdict=verdict)
+
+
+def _check_each(tasks: Iterable[RunTask], deadline: Deadline) -> Iterator[RunTask]:
+    """Yield tasks until the deadline. Raises TimeLimitReached there."""
+    for task in tasks:
+        deadline.check()
+        yield task
 
 
 def list_tasks(timeline: Timeline) -> list[RunTask]:
@@ -36,7 +51,7 @@ def list_tasks(timeline: Timeline) -> list[RunTask]:
 def run_stages(
     graph: Graph,
     stages: Sequence[tuple[StageGraph, Program]],
-    tasks: Sequence[RunTask],
+    tasks: Iterable[RunTask],
     *,
     ranks: int,
     ties: Sequence[Tie] = (),

@@ -19,6 +19,7 @@ from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest, ScheduleChoice
 from planner.pipeline_stages.stage_costs import Part, StageCosts
+from planner.pipeline_stages.validate import validate_pipeline
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 
@@ -42,14 +43,23 @@ def test_without_time_stages_have_standard_layouts_and_a_bound(schedule: Schedul
     assert all("before the search" in stage.plan.certificate.reason for stage in late.stages)
     unlimited = replace(request, gap=0.2, time_limit_s=None)
     best = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=pipeline, request=unlimited)
-    assert 0 < late.certificate.bound_s <= best.certificate.objective_s <= late.certificate.objective_s
+    assert 0 < late.certificate.bound_s <= best.step_s <= late.step_s
+
+
+def test_a_run_that_the_time_is_too_short_for_gives_no_verdict() -> None:
+    request = Request(microbatches=4, gap=0.0, time_limit_s=1.0)
+    late = plan_pipeline(tiny(layers=1), MESH, HARDWARE, pipeline=PipelineRequest(2), request=request, deadline=OVER)
+    assert validate_pipeline(late, OVER) == late
+    verdict = validate_pipeline(late).verdict
+    assert verdict is not None
+    assert verdict.verdict == "equal"
 
 
 def test_without_time_and_with_an_open_number_of_stages_the_bound_is_that_of_all_numbers() -> None:
     request = Request(microbatches=4, gap=0.0, time_limit_s=1.0)
     late = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=PipelineRequest(None), request=request, deadline=OVER)
     assert late.certificate.status == "feasible"
-    assert 0 < late.certificate.bound_s <= late.certificate.objective_s
+    assert 0 < late.certificate.bound_s <= late.step_s
 
 
 def test_stages_that_fit_in_no_standard_layout_are_unknown_without_time() -> None:
