@@ -72,7 +72,7 @@ def blocks(mesh_text: str) -> dict[str, Any]:
         "variables": len(question.variables),
         "strategies": sum(len(variable.costs) for variable in question.variables),
         "edges": len(question.problem.edges),
-        "pair_cells": sum(edge.matrix.size for edge in question.problem.edges),
+        "pair_cells": question.problem.arrays.pairs,
         "status": solution.status,
         "cost_ps": solution.cost,
         "bound_ps": solution.bound,

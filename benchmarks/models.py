@@ -168,7 +168,7 @@ def _sizes(problem: solvers.Problem) -> dict[str, int]:
         "variables": len(strategies),
         "strategies": sum(strategies),
         "pairs": sum(strategies[edge.source] * strategies[edge.target] for edge in problem.edges),
-        "pairs_of_classes": sum(edge.matrix.size for edge in problem.edges),
+        "pairs_of_classes": problem.arrays.pairs,
     }
 
 

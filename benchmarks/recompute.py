@@ -46,7 +46,7 @@ def size(question: Formulation) -> dict[str, int]:
         "nodes": len(problem.nodes),
         "edges": len(problem.edges),
         "strategies": sum(len(node.cost) for node in problem.nodes),
-        "pairs": sum(edge.matrix.size for edge in problem.edges),
+        "pairs": problem.arrays.pairs,
     }
 
 

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from solvers.evaluation import Evaluation, evaluate, usage_profile
-from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
+from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Kinds, Node
+from solvers.pair_kinds import number_rows
 from solvers.problem import Problem
 from solvers.solution import CUT_OFF, DualWarmStart, OperatorSlice, Progress, Solution, Status, TrajectoryPoint
 
@@ -29,6 +30,7 @@ __all__ = [
     "Evaluation",
     "ExactDual",
     "InvalidProblem",
+    "Kinds",
     "Node",
     "OperatorSlice",
     "Problem",
@@ -39,6 +41,7 @@ __all__ = [
     "compute_exact_dual",
     "compute_warm_start",
     "evaluate",
+    "number_rows",
     "solve",
     "usage_profile",
 ]

@@ -102,8 +102,8 @@ class _CpSatModel:
     def add_edge(self, model: cp_model.CpModel, e: int) -> None:
         """Add a boolean per possible pair of classes of edge e, and tie the pairs of each class to its strategies."""
         arrays = self._arrays
-        height, width, start = int(arrays.height[e]), int(arrays.width[e]), int(arrays.pair_start[e])
-        cells = arrays.pair_cost[start : start + height * width].reshape(height, width).tolist()
+        height, width = int(arrays.height[e]), int(arrays.width[e])
+        cells = arrays.pair_cost[arrays.pair_start[e] + arrays.kinds_of(e).astype(np.int64)].tolist()
         pairs = {}
         for s, row in enumerate(cells):
             for t, cost in enumerate(row):
@@ -130,7 +130,9 @@ class _CpSatModel:
             terms += self._variables[first:last]
             weights += arrays.span_usage[arrays.span_at[q] : arrays.span_at[q] + last - first].tolist()
         for u in np.flatnonzero((arrays.edge_usage_start <= time_step) & (time_step < arrays.edge_usage_stop)):
-            for position, variable in self._pairs[int(arrays.edge_usage_edge[u])].items():
+            edge = int(arrays.edge_usage_edge[u])
+            kinds = arrays.kinds_of(edge).ravel().tolist()
+            for position, variable in self._pairs[edge].items():
                 terms.append(variable)
-                weights.append(int(arrays.pair_usage[arrays.edge_usage_pair_start[u] + position]))
+                weights.append(int(arrays.pair_usage[arrays.edge_usage_pair_start[u] + kinds[position]]))
         return terms, weights

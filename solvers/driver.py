@@ -162,6 +162,13 @@ def _build_root(state: SolveState, start: DualWarmStart | None) -> Relaxation:
     A coarse first relaxation finds that incumbent; the lower the costs to represent, the finer the scale can be.
     """
     degree = OrientedGraph.of(state.problem.arrays).degree
+    # The coarse relaxation is freed before the fine one is built: they are as large as each other.
+    _find_first_incumbent(state, degree)
+    largest_cost = state.largest_cost if state.cost is None else min(state.largest_cost, 4 * state.cost)
+    return Relaxation.for_problem(state, FixedPoint.of(degree, largest_cost), start)
+
+
+def _find_first_incumbent(state: SolveState, degree: int) -> None:
     rough = Relaxation.for_problem(state, FixedPoint.of(degree, state.largest_cost))
     rough.pass_messages(1, 0.0)
     limit = state.problem.limit
@@ -169,5 +176,3 @@ def _build_root(state: SolveState, start: DualWarmStart | None) -> Relaxation:
         # A first feasible assignment at any cost: multipliers so high that usage outweighs every cost.
         rough.set_multipliers(dict.fromkeys(range(state.problem.arrays.time_steps), state.largest_cost / max(limit, 1)))
         rough.pass_messages(2, 0.0)
-    largest_cost = state.largest_cost if state.cost is None else min(state.largest_cost, 4 * state.cost)
-    return Relaxation.for_problem(state, FixedPoint.of(degree, largest_cost), start)

@@ -161,6 +161,7 @@ class Engine:
             if not state.is_exhausted and not self._relaxation.is_done:
                 self._relaxation, _ = self._relaxation.pass_until_stalled(ROUNDS, STALL)
             if not state.is_exhausted and not self._relaxation.is_done:
+                self._relaxation.free_potentials()
                 self._relaxation = self._relaxation.compacted()
 
     def _solve_rest(self, concurrent: bool) -> bool:

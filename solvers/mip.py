@@ -104,7 +104,7 @@ class LocalPolytope:
 
     def _edges_without_pairs(self) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Yield, for the sources and then the targets of edges without pair columns, the number of strategies per edge,
-        the flat strategies, and the positions of their pairs in the edge's matrix.
+        the flat strategies, and the kinds of their pairs.
 
         Each such edge appears at one end only: at its source if its targets have a single class, else at its target.
         """
@@ -115,7 +115,9 @@ class LocalPolytope:
         )
         for strategies, starts, classes, edges in ends:
             selected = np.repeat(edges, np.diff(starts))
-            yield np.where(edges, np.diff(starts), 0), strategies[selected], classes[selected]
+            counts = np.where(edges, np.diff(starts), 0)
+            kinds = arrays.kinds_at(np.repeat(np.arange(counts.size), counts), classes[selected])
+            yield counts, strategies[selected], kinds
 
     def _add_pairs(self) -> tuple[Integers, Integers]:
         """Add a column for each permitted pair of classes of a wide edge (more than one class at both ends), and a row
@@ -127,7 +129,7 @@ class LocalPolytope:
         sizes = np.where(self._wide, arrays.height * arrays.width, 0)
         begin = compute_offsets(sizes)
         pair, edge = ragged_arange(begin), np.repeat(np.arange(sizes.size), sizes)
-        cost = arrays.pair_cost[arrays.pair_start[edge] + pair]
+        cost = arrays.pair_cost[arrays.pair_start[edge] + arrays.kinds_at(edge, pair)]
         possible = cost < IMPOSSIBLE
         column = np.full(pair.size, -1, np.int64)
         column[possible] = program.add_columns(cost[possible] / self._unit, 1.0)
@@ -185,17 +187,19 @@ class LocalPolytope:
         wide, low = self._wide[edges], arrays.width[edges] == 1
         sizes = np.diff(self._pair_at)[edges[wide]]
         columns = self._pair_column[segment_positions(self._pair_at[edges[wide]], sizes)]
-        used, possible = arrays.pair_usage[segment_positions(pair_start[wide], sizes)], columns >= 0
+        kinds = arrays.kinds_at(np.repeat(edges[wide], sizes), ragged_arange(compute_offsets(sizes)))
+        used, possible = arrays.pair_usage[np.repeat(pair_start[wide], sizes) + kinds], columns >= 0
         yield np.repeat(which[wide], sizes)[possible], columns[possible], used[possible]
         ends = ((arrays.source_start, arrays.source_class, low), (arrays.target_start, arrays.target_class, ~low))
         for (starts, classes, at_this_end), strategies in zip(ends, self._strategies, strict=True):
             selected = at_this_end & ~wide
             sizes = np.diff(starts)[edges[selected]]
             positions = segment_positions(starts[edges[selected]], sizes)
+            kinds = arrays.kinds_at(np.repeat(edges[selected], sizes), classes[positions])
             yield (
                 np.repeat(which[selected], sizes),
                 strategies[positions],
-                arrays.pair_usage[np.repeat(pair_start[selected], sizes) + classes[positions]],
+                arrays.pair_usage[np.repeat(pair_start[selected], sizes) + kinds],
             )
 
     def usage(self, values: Floats) -> Floats:
@@ -258,7 +262,7 @@ class LocalPolytope:
         arrays = self._arrays
         values = np.zeros(self._program.columns)
         values[arrays.node_start[:-1] + assignment] = 1.0
-        pair_columns = self._pair_column[(self._pair_at[:-1] + arrays.pair(assignment))[self._wide]]
+        pair_columns = self._pair_column[(self._pair_at[:-1] + arrays.pair_positions(assignment))[self._wide]]
         values[pair_columns[pair_columns >= 0]] = 1.0
         return values
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Classes = NDArray[np.int32]
+Kinds = NDArray[np.unsignedinteger]
 Part = TypeVar("Part", "Node", "EdgeUsage", "Edge")
 
 IMPOSSIBLE = 10**16
@@ -48,6 +49,13 @@ def _check_multiplicity(where: str, multiplicity: int, cost: Integers) -> None:
     if finite.size and int(finite.max()) * multiplicity >= IMPOSSIBLE:
         got = int(finite.max()) * multiplicity
         raise InvalidProblem("cost times multiplicity", where, got, f"less than {IMPOSSIBLE}")
+
+
+def _check_kinds(where: str, kinds: Kinds, count: int) -> None:
+    if kinds.dtype.kind != "u" or kinds.ndim != 2 or kinds.size == 0:
+        raise InvalidProblem("kinds", where, f"{kinds.dtype}{list(kinds.shape)}", "a non-empty unsigned 2-D array")
+    if kinds.max() >= count:
+        raise InvalidProblem("kinds", where, int(kinds.max()), f"less than {count}, the entries of the matrix")
 
 
 def _check_ends(source: int, target: int) -> None:
@@ -141,7 +149,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeUsage:
-    """Bytes that each pair of classes uses over the time steps [start, stop); `matrix` has the shape of the edge's."""
+    """Bytes that each pair of classes uses over the time steps [start, stop); `matrix` has the shape of the edge's, and
+    one entry per kind of pair where the edge has kinds."""
 
     start: int
     stop: int
@@ -149,7 +158,7 @@ class EdgeUsage:
 
     def __post_init__(self) -> None:
         _check_interval("edge usage", self.start, self.stop)
-        _check_sizes("usage", "edge usage", self.matrix, dimensions=2)
+        _check_sizes("usage", "edge usage", self.matrix, dimensions=1 if self.matrix.ndim == 1 else 2)
 
     def over(self, start: int, stop: int) -> EdgeUsage:
         """Return the same usage over another interval. The matrix is not checked again."""
@@ -163,6 +172,9 @@ class Edge:
 
     source_class and target_class hold the class of each strategy; matrix has shape [source classes, target classes].
     Edges may share a matrix object, which the flat arrays then store once.
+
+    Where many pairs cost and use the same, `kinds` of that shape holds the kind of each pair, and the matrices of costs
+    and usages have one entry per kind; each kind occurs. None: every pair has its own entry.
     """
 
     source: int
@@ -172,25 +184,43 @@ class Edge:
     matrix: Integers
     multiplicity: int = 1
     usages: tuple[EdgeUsage, ...] = ()
+    kinds: Kinds | None = None
 
     def __post_init__(self) -> None:
         where = f"edge {self.source} -> {self.target}"
         _check_ends(self.source, self.target)
-        _check_sizes("matrix", where, self.matrix, dimensions=2)
+        _check_sizes("matrix", where, self.matrix, dimensions=2 if self.kinds is None else 1)
         _check_multiplicity(where, self.multiplicity, self.matrix)
-        for classes, count in (
-            (self.source_class, self.matrix.shape[0]),
-            (self.target_class, self.matrix.shape[1]),
-        ):
+        if self.kinds is not None:
+            _check_kinds(where, self.kinds, self.matrix.size)
+        for classes, count in zip((self.source_class, self.target_class), self.shape, strict=True):
             if classes.dtype != np.int32 or classes.ndim != 1 or classes.size == 0:
                 got = f"{classes.dtype}{list(classes.shape)}"
                 raise InvalidProblem("classes", where, got, "a non-empty int32 array of 1 dimension")
             if classes.view(np.uint32).max() >= count:  # read as unsigned, a negative class is out of range too
-                wanted = f"0 <= class < {count}, the matrix {self.matrix.shape}"
+                wanted = f"0 <= class < {count}, the matrix {self.shape}"
                 raise InvalidProblem("classes", where, (int(classes.min()), int(classes.max())), wanted)
         for usage in self.usages:
             if usage.matrix.shape != self.matrix.shape:
                 raise InvalidProblem("usage", where, usage.matrix.shape, f"the shape of matrix {self.matrix.shape}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of classes at the source and at the target."""
+        return self.matrix.shape if self.kinds is None else self.kinds.shape
+
+    def cost(self, sources: NDArray[np.integer], targets: NDArray[np.integer]) -> Integers:
+        """Return the costs of pairs of classes; both indices are broadcast against each other."""
+        return self.select(self.matrix, sources, targets)
+
+    def select(self, matrix: Integers, sources: NDArray[np.integer], targets: NDArray[np.integer]) -> Integers:
+        """Return the entries of pairs of classes in a matrix of this edge: its costs, or those of a usage."""
+        entries: Integers = matrix[sources, targets] if self.kinds is None else matrix[self.kinds[sources, targets]]
+        return entries
+
+    def with_kinds(self, kinds: Kinds) -> Edge:
+        """Return the edge with an equal array of kinds, which is not checked again."""
+        return _copy_with(self, kinds=kinds)
 
     def between(self, source: int, target: int, intervals: Sequence[tuple[int, int]]) -> Edge:
         """Return the edge between other nodes, with one new half-open interval for each of its usages.

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from solvers.model import IMPOSSIBLE
 from solvers.oriented_graph import OrientedGraph
+from solvers.problem_arrays import compute_offsets
 
 Integers = NDArray[np.int64]
 
-# What an edge's matrix of costs plus usage depends on: whether the edge is turned, the start of its cost matrix, and
-# for each usage with a positive multiplier the start of the usage matrix and the summed numerators. Edges with equal
-# keys share one copy.
-Key = tuple[bool, int, tuple[tuple[int, int], ...]]
+# What an edge's matrix of costs plus usage depends on: whether the edge is turned, its shape, the starts of its kinds
+# and of its cost matrix, and for each usage with a positive multiplier the start of the usage matrix and the summed
+# numerators. Edges with equal keys share one copy.
+Key = tuple[bool, int, int, int, int, tuple[tuple[int, int], ...]]
 
 # Sums of a node's cost and all its incoming messages stay below this, two bits under the int64 range.
 MAX_POTENTIAL = 1 << 61
@@ -86,13 +87,12 @@ class FixedPointMultipliers:
 class Potentials:
     """Scaled costs: theta per strategy (flat), and the edges' matrices.
 
-    Edge e's matrix begins at pair_at[e]: in `pair` its rows are the classes of the lower node, in `pair_transposed`
-    those of the higher, so that passes in both directions read rows. constant: the limit's term, to be subtracted.
+    Edge e's matrix begins at pair_at[e] in `pair`; its rows are the classes of the lower node. constant: the limit's
+    term, to be subtracted.
     """
 
     theta: Integers
     pair: Integers
-    pair_transposed: Integers
     pair_at: Integers
     scale: FixedPoint
     constant: int
@@ -109,7 +109,7 @@ class Potentials:
     def shifted(self, extra: Integers) -> Potentials:
         """Return the potentials with a scaled cost added to each strategy, for example to forbid some of them."""
         theta = np.minimum(self.theta + extra, self.scale.forbidden)
-        return Potentials(theta, self.pair, self.pair_transposed, self.pair_at, self.scale, self.constant)
+        return Potentials(theta, self.pair, self.pair_at, self.scale, self.constant)
 
 
 def _scale_cost(cost: Integers, scale: FixedPoint) -> Integers:
@@ -133,13 +133,12 @@ class LagrangianCosts:
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
         self.largest_usage = int(max(arrays.span_usage.max(initial=0), arrays.pair_usage.max(initial=0)))
-        self._blocks: dict[Key, tuple[Integers, Integers]] = {}
         sizes = np.diff(arrays.node_start)
         self._span_sizes = sizes[arrays.span_node]
         # The flat strategy of each entry of span_usage, without the first spans, whose entries are in flat order.
         shift = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, self._span_sizes)
         self._strategy = (shift + np.arange(shift.size))[arrays.cost.size :]
-        self._unpriced: tuple[Integers, Integers, Integers] | None = None
+        self._unpriced: tuple[Integers, Integers] | None = None
 
     def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
         """Return the potentials at these multipliers (cost units per byte, by time step) and this limit (bytes)."""
@@ -147,8 +146,8 @@ class LagrangianCosts:
         theta = self._theta
         if exact.numerators:
             theta = np.minimum(theta + self._price_usage(exact), self.scale.forbidden)
-        pair, transposed, pair_at = self._pairs(exact)
-        return Potentials(theta, pair, transposed, pair_at, self.scale, exact.limit_term(limit))
+        pair, pair_at = self._pairs(exact)
+        return Potentials(theta, pair, pair_at, self.scale, exact.limit_term(limit))
 
     def _price_usage(self, exact: FixedPointMultipliers) -> Integers:
         """Return the cost of each strategy's usage at these multipliers, in scaled units."""
@@ -159,57 +158,44 @@ class LagrangianCosts:
         np.add.at(total, self._strategy, terms[arrays.cost.size :])
         return total
 
-    def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers, Integers]:
-        """Return (pair, pair_transposed, pair_at); without usage on edges they are the same at all multipliers."""
+    def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:
+        """Return (pair, pair_at); without usage on edges they are the same at all multipliers."""
         if self._arrays.edge_usage_edge.size:
             return self._build_pairs(exact)
         if self._unpriced is None:
             self._unpriced = self._build_pairs(exact)
         return self._unpriced
 
-    def _build_pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers, Integers]:
+    def _build_pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:
         keys = self._keys(exact)
-        offsets: dict[Key, int] = {}
-        parts: list[tuple[Integers, Integers]] = []
-        size, pair_at = 0, np.zeros(len(keys), np.int64)
-        for e, key in enumerate(keys):
-            if key not in offsets:
-                block = self._blocks.get(key)
-                if block is None:
-                    block = self._block(e, key, exact.shift)
-                    # Blocks with usage are not kept between calls: their multipliers change with every step.
-                    if not key[2]:
-                        self._blocks[key] = block
-                offsets[key] = size
-                parts.append(block)
-                size += block[0].size
-            pair_at[e] = offsets[key]
-        empty = [np.zeros(0, np.int64)]
-        return (
-            np.concatenate([block[0] for block in parts] or empty),
-            np.concatenate([block[1] for block in parts] or empty),
-            pair_at,
-        )
+        first = {key: e for e, key in reversed(list(enumerate(keys)))}
+        sizes = [key[1] * key[2] for key in first]
+        offsets = dict(zip(first, compute_offsets(sizes).tolist(), strict=False))
+        pair = np.empty(sum(sizes), np.int64)
+        for (key, e), size in zip(first.items(), sizes, strict=True):
+            kinds = self._arrays.kinds_of(e)
+            kinds = kinds.T if key[0] else kinds
+            block = pair[offsets[key] : offsets[key] + size].reshape(kinds.shape)
+            # mode="clip" lets numpy write without a buffer; all kinds are in range.
+            np.take(self._entries(e, key, exact.shift), kinds, out=block, mode="clip")
+        return pair, np.array([offsets[key] for key in keys], np.int64)
 
     def _keys(self, exact: FixedPointMultipliers) -> list[Key]:
-        arrays, graph = self._arrays, self._graph
-        turned, starts = graph.turned.tolist(), arrays.pair_start.tolist()
-        keys: list[Key] = [(*key, ()) for key in zip(turned, starts, strict=True)]
+        arrays = self._arrays
+        columns = (self._graph.turned, arrays.height, arrays.width, arrays.kind_start, arrays.pair_start)
+        keys: list[Key] = [(*key, ()) for key in zip(*(column.tolist() for column in columns), strict=True)]
         if exact.numerators and arrays.edge_usage_edge.size:
             multiplier = exact.over(arrays.edge_usage_start, arrays.edge_usage_stop, arrays.time_steps)
             for u in np.flatnonzero(multiplier):
                 e = int(arrays.edge_usage_edge[u])
-                keys[e] = (*keys[e][:2], (*keys[e][2], (int(arrays.edge_usage_pair_start[u]), int(multiplier[u]))))
+                keys[e] = (*keys[e][:5], (*keys[e][5], (int(arrays.edge_usage_pair_start[u]), int(multiplier[u]))))
         return keys
 
-    def _block(self, e: int, key: Key, shift: int) -> tuple[Integers, Integers]:
-        arrays = self._arrays
-        height, width = int(arrays.height[e]), int(arrays.width[e])
-        start = int(arrays.pair_start[e])
-        matrix = self._pair[start : start + height * width]
-        for usage_start, multiplier in key[2]:
-            used = arrays.pair_usage[usage_start : usage_start + height * width]
-            matrix = np.minimum(matrix + ((used * multiplier) >> shift), self.scale.forbidden)
-        square = matrix.reshape(height, width)
-        straight, turned = square.ravel(), np.ascontiguousarray(square.T).ravel()
-        return (turned, straight) if key[0] else (straight, turned)
+    def _entries(self, e: int, key: Key, shift: int) -> Integers:
+        """Return the scaled cost plus usage of each kind of pair of an edge."""
+        arrays, start, count = self._arrays, key[4], int(self._arrays.kind_count[e])
+        entries = self._pair[start : start + count]
+        for usage_start, multiplier in key[5]:
+            used = arrays.pair_usage[usage_start : usage_start + count]
+            entries = np.minimum(entries + ((used * multiplier) >> shift), self.scale.forbidden)
+        return entries

@@ -6,9 +6,10 @@
 This is a weighted constraint satisfaction problem (PBQP) with time-indexed capacities, in the form of the IOPDDL
 contest (https://github.com/google/iopddl) with one addition: edges are indexed by *classes*. The strategies of a node
 that an edge cannot tell apart have the same class and share a row of its matrix, so that many edges can share one
-matrix. A usage belongs to a node or to an edge (a copy that only some pairs of strategies need) and lasts over a
-half-open interval of time steps. A multiplicity m multiplies a cost and not the usage. Costs are integers in one unit
-of the caller's choice; a cost of IMPOSSIBLE or more forbids the strategy or the pair.
+matrix. Where many pairs of classes cost and use the same, an edge stores the kind of each pair, and one entry per kind.
+A usage belongs to a node or to an edge (a copy that only some pairs of strategies need) and lasts over a half-open
+interval of time steps. A multiplicity m multiplies a cost and not the usage. Costs are integers in one unit of the
+caller's choice; a cost of IMPOSSIBLE or more forbids the strategy or the pair.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ class Problem:
         object.__setattr__(self, "limit", limit)
         object.__setattr__(self, "_parts", [(tuple(nodes), tuple(edges))])
         self._check()
-        object.__setattr__(self, "arrays", ProblemArrays.of(self.nodes, self.edges))
-        _check_largest(self.arrays.largest_usage())
+        arrays = ProblemArrays.of(self.nodes, self.edges)
+        object.__setattr__(self, "arrays", arrays)
+        _check_largest(arrays.largest_usage())
+        self._parts[0] = self.nodes, tuple(arrays.share_kinds(self.edges))
 
     @staticmethod
     def from_arrays(arrays: ProblemArrays, limit: int | None) -> Problem:

@@ -4,19 +4,22 @@
 * The class of edge e's source strategy x is source_class[source_start[e] + x], and likewise for targets.
 * A span is an interval over which a node uses bytes: over [span_start[q], span_stop[q]) strategy x of node span_node[q]
   uses span_usage[span_at[q] + x]. Span i is node i's own interval (live_start, live_stop); the others follow.
-* Pair (s, t) of edge e costs pair_cost[pair_start[e] + s * width[e] + t]. A matrix that edges share is stored once
-  per multiplicity. Usages on edges are laid out in the same way, as pair_usage from edge_usage_pair_start on.
+* Pair (s, t) of edge e is of kind k = pair_kind[kind_start[e] + s * width[e] + t], one of kind_count[e], and costs
+  pair_cost[pair_start[e] + k]. A matrix that edges share is stored once per multiplicity. Usages on edges are laid out
+  in the same way, as pair_usage from edge_usage_pair_start on. Edges whose pairs each have an entry of their own share
+  the kinds 0, 1, 2, ..., which begin at 0; those of other edges do not begin there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, Node, UsageIntervals
+from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, Kinds, Node, UsageIntervals
 
 Integers = NDArray[np.int64]
 
@@ -60,6 +63,34 @@ def sum_largest(values: Integers, starts: Integers) -> int:
     first, segment = np.unique(starts, return_inverse=True)
     # Sums of Python integers cannot overflow.
     return int(np.maximum.reduceat(values, first)[segment].sum(dtype=object))
+
+
+def own_kinds(height: Integers, width: Integers) -> dict[str, Any]:
+    """Return the arrays of kinds of edges whose pairs each have an entry of their own."""
+    sizes = height * width
+    largest = int(sizes.max(initial=0))
+    return {
+        "kind_start": np.zeros(sizes.size, np.int64),
+        "kind_count": sizes,
+        "pair_kind": np.arange(largest, dtype=np.min_scalar_type(largest)),
+    }
+
+
+def _lay_out_kinds(edges: Sequence[Edge]) -> dict[str, Any]:
+    """Lay kinds end to end, each array of them stored once, after those of edges without kinds."""
+    size = max((edge.matrix.size for edge in edges if edge.kinds is None), default=1)
+    parts: list[NDArray[np.integer]] = [np.arange(size, dtype=np.min_scalar_type(size))]
+    offsets = {id(None): 0}
+    for kinds in (edge.kinds for edge in edges):
+        if kinds is not None and id(kinds) not in offsets:
+            offsets[id(kinds)] = size
+            parts.append(kinds.ravel())
+            size += kinds.size
+    return {
+        "kind_start": np.array([offsets[id(edge.kinds)] for edge in edges], np.int64),
+        "kind_count": np.array([edge.matrix.size for edge in edges], np.int64),
+        "pair_kind": np.concatenate(parts),
+    }
 
 
 class _MatrixPool:
@@ -108,6 +139,9 @@ class ProblemArrays:
     target_class: Integers
     height: Integers
     width: Integers
+    kind_start: Integers
+    kind_count: Integers
+    pair_kind: Kinds
     pair_start: Integers
     pair_cost: Integers
     time_steps: int
@@ -146,8 +180,9 @@ class ProblemArrays:
             target_start=compute_offsets([edge.target_class.size for edge in edges]),
             source_class=_concatenate([edge.source_class for edge in edges]),
             target_class=_concatenate([edge.target_class for edge in edges]),
-            height=np.array([edge.matrix.shape[0] for edge in edges], np.int64),
-            width=np.array([edge.matrix.shape[1] for edge in edges], np.int64),
+            height=np.array([edge.shape[0] for edge in edges], np.int64),
+            width=np.array([edge.shape[1] for edge in edges], np.int64),
+            **_lay_out_kinds(edges),
             pair_start=np.array([costs.add(edge.matrix, edge.multiplicity) for edge in edges], np.int64),
             pair_cost=costs.concatenate(),
             edge_usage_edge=np.array([e for e, _ in on_edges], np.int64),
@@ -167,12 +202,33 @@ class ProblemArrays:
         """Return an upper bound of the bytes in use at any time step: the largest usages of all spans and edges."""
         return sum_largest(self.span_usage, self.span_at) + sum_largest(self.pair_usage, self.edge_usage_pair_start)
 
-    def pair(self, assignment: Integers) -> Integers:
-        """Return, for each edge, the position of the chosen pair of classes within its matrix (row major)."""
+    def pair_positions(self, assignment: Integers) -> Integers:
+        """Return, for each edge, the position of the chosen pair of classes (row major)."""
         source = self.source_class[self.source_start[:-1] + assignment[self.source]]
         target = self.target_class[self.target_start[:-1] + assignment[self.target]]
-        pair: Integers = source * self.width + target
-        return pair
+        positions: Integers = source * self.width + target
+        return positions
+
+    def pair(self, assignment: Integers) -> Integers:
+        """Return, for each edge, the kind of the chosen pair of classes."""
+        return self.kinds_at(np.arange(self.source.size), self.pair_positions(assignment))
+
+    def kinds_at(self, edges: Integers, positions: Integers) -> Integers:
+        """Return the kinds of pairs of classes of edges, by their positions (row major)."""
+        kinds: Integers = self.pair_kind[self.kind_start[edges] + positions].astype(np.int64)
+        return kinds
+
+    def kinds_of(self, edge: int) -> Kinds:
+        """Return the kind of each pair of classes of an edge, `[height, width]`."""
+        height, width, start = int(self.height[edge]), int(self.width[edge]), int(self.kind_start[edge])
+        return self.pair_kind[start : start + height * width].reshape(height, width)
+
+    def share_kinds(self, edges: Sequence[Edge]) -> Iterator[Edge]:
+        """Yield the edges with their kinds as parts of the flat array: kinds are most of a large problem."""
+        parts: dict[int, Kinds] = {}
+        for e, edge in enumerate(edges):
+            at = int(self.kind_start[e])
+            yield edge.with_kinds(parts.setdefault(at, self.kinds_of(e))) if at else edge
 
     def parts(self) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
         """Return the nodes (named by their number) and edges; costs include the multiplicities, which become 1."""
@@ -185,15 +241,25 @@ class ProblemArrays:
         )
         sources = np.split(self.source_class.astype(np.int32), self.source_start[1:-1])
         targets = np.split(self.target_class.astype(np.int32), self.target_start[1:-1])
+        kinds: dict[int, Kinds] = {}
         matrices: dict[tuple[int, ...], Integers] = {}
         edges = []
-        keys = np.stack([self.pair_start, self.height, self.width], axis=1).tolist()
-        for e, (i, j, key) in enumerate(zip(self.source.tolist(), self.target.tolist(), map(tuple, keys), strict=True)):
-            start, height, width = key
-            if key not in matrices:
-                matrices[key] = self.pair_cost[start : start + height * width].reshape(height, width)
-            edges.append(Edge(i, j, sources[e], targets[e], matrices[key], 1, tuple(on_edges.get(e, ()))))
+        for e, (i, j) in enumerate(zip(self.source.tolist(), self.target.tolist(), strict=True)):
+            at = int(self.kind_start[e])
+            own = kinds.setdefault(at, self.kinds_of(e)) if at else None
+            key = int(self.pair_start[e]), *self._matrix_shape(e)
+            matrix = matrices.setdefault(key, self._matrix(e, self.pair_cost, key[0]))
+            edges.append(Edge(i, j, sources[e], targets[e], matrix, 1, tuple(on_edges.get(e, ())), own))
         return nodes, tuple(edges)
+
+    def _matrix_shape(self, edge: int) -> tuple[int, ...]:
+        """Return the shape of an edge's matrices: an entry per kind, or per pair where these have their own."""
+        if self.kind_start[edge]:
+            return (int(self.kind_count[edge]),)
+        return int(self.height[edge]), int(self.width[edge])
+
+    def _matrix(self, edge: int, values: Integers, start: int) -> Integers:
+        return values[start : start + int(self.kind_count[edge])].reshape(self._matrix_shape(edge))
 
     def _more_intervals(self) -> dict[int, UsageIntervals]:
         """Return the spans beyond each node's own interval, by node."""
@@ -211,7 +277,5 @@ class ProblemArrays:
         usages: dict[int, list[EdgeUsage]] = {}
         columns = (self.edge_usage_edge, self.edge_usage_start, self.edge_usage_stop, self.edge_usage_pair_start)
         for e, start, stop, at in zip(*(column.tolist() for column in columns), strict=True):
-            height, width = int(self.height[e]), int(self.width[e])
-            matrix = self.pair_usage[at : at + height * width].reshape(height, width)
-            usages.setdefault(e, []).append(EdgeUsage(start, stop, matrix))
+            usages.setdefault(e, []).append(EdgeUsage(start, stop, self._matrix(e, self.pair_usage, at)))
         return usages

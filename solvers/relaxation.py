@@ -56,8 +56,21 @@ class Relaxation:
         self, model: RelaxedModel, multipliers: Multipliers, messages: TrwsMessages, allowed: Mask, whole: bool = True
     ) -> None:
         self.model, self.messages, self.allowed, self.is_exact = model, messages, allowed, whole
-        self.multipliers, self.lagrangian_potentials = dict(multipliers), model.potentials(multipliers)
+        self._lagrangian_potentials: Potentials | None
+        self.multipliers, self._lagrangian_potentials = dict(multipliers), None
         self.bound = 0
+
+    @property
+    def lagrangian_potentials(self) -> Potentials:
+        """The potentials at the multipliers. They are built on first use: many relaxations are only restricted
+        further."""
+        if self._lagrangian_potentials is None:
+            self._lagrangian_potentials = self.model.potentials(self.multipliers)
+        return self._lagrangian_potentials
+
+    def free_potentials(self) -> None:
+        """Free the potentials, which are most of a relaxation's memory, until they are needed again."""
+        self._lagrangian_potentials = None
 
     @staticmethod
     def for_problem(state: SolveState, scale: FixedPoint, start: DualWarmStart | None = None) -> Relaxation:
@@ -71,14 +84,14 @@ class Relaxation:
 
     def set_multipliers(self, multipliers: Multipliers) -> None:
         """Move to other multipliers (cost units per byte, by time step). Messages are kept; the bound restarts at 0."""
-        self.multipliers, self.lagrangian_potentials = dict(multipliers), self.model.potentials(multipliers)
+        self.multipliers, self._lagrangian_potentials = dict(multipliers), None
         self.bound = 0
 
     def copy(self) -> Relaxation:
         """Return an independent copy, without building the potentials again."""
         other = object.__new__(Relaxation)
         other.model, other.is_exact = self.model, self.is_exact
-        other.multipliers, other.lagrangian_potentials = self.multipliers, self.lagrangian_potentials
+        other.multipliers, other._lagrangian_potentials = self.multipliers, self._lagrangian_potentials
         other.messages, other.allowed, other.bound = self.messages.copy(), self.allowed.copy(), self.bound
         return other
 
@@ -145,6 +158,7 @@ class Relaxation:
         """
         relaxation, assignment = self, self.pass_messages(rounds, stall, while_dense=True)
         while assignment is not None and relaxation.is_sparse and not self.model.state.is_exhausted:
+            relaxation.free_potentials()
             relaxation = relaxation.compacted()
             assignment = relaxation.pass_messages(rounds, stall, while_dense=True)
         return relaxation, assignment

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.model import Kinds
 from solvers.problem import Problem
 from solvers.problem_arrays import ProblemArrays, compute_offsets, ragged_arange
 
@@ -78,11 +79,9 @@ def _restrict_arrays(arrays: ProblemArrays, allowed: Mask) -> ProblemArrays:
     sources, targets = _flags_at_ends(arrays, allowed)
     rows = _KeptClasses.of(arrays.source_class, arrays.source_start, arrays.height, sources)
     columns = _KeptClasses.of(arrays.target_class, arrays.target_start, arrays.width, targets)
-    pair_start, pair_cost = _restrict_matrices(
-        arrays.pair_start, arrays.pair_cost, np.arange(arrays.source.size), rows=rows, columns=columns
-    )
-    on_edges = (arrays.edge_usage_pair_start, arrays.pair_usage, arrays.edge_usage_edge)
-    usage_start, pair_usage = _restrict_matrices(*on_edges, rows, columns)
+    patterns = _KeptKinds.of(arrays, rows, columns)
+    pair_start, pair_cost = patterns.restrict(arrays.pair_start, arrays.pair_cost, np.arange(arrays.source.size))
+    usage_start, pair_usage = patterns.restrict(arrays.edge_usage_pair_start, arrays.pair_usage, arrays.edge_usage_edge)
     return replace(
         arrays,
         node_start=compute_offsets(counts),
@@ -96,6 +95,9 @@ def _restrict_arrays(arrays: ProblemArrays, allowed: Mask) -> ProblemArrays:
         target_class=columns.of_strategy,
         height=rows.count,
         width=columns.count,
+        kind_start=patterns.start,
+        kind_count=patterns.count,
+        pair_kind=patterns.flat,
         pair_start=pair_start,
         pair_cost=pair_cost,
         edge_usage_pair_start=usage_start,
@@ -137,23 +139,65 @@ class _KeptClasses:
         return np.flatnonzero(self.flags[self.starts[edge] : self.starts[edge + 1]])
 
 
-def _restrict_matrices(
-    places: Integers, values: Integers, edges: Integers, rows: _KeptClasses, columns: _KeptClasses
-) -> tuple[Integers, Integers]:
-    """Cut down the matrices that begin at `places` of `values` and belong to `edges`, storing equal ones once.
+@dataclass(frozen=True, slots=True, eq=False)
+class _KeptKinds:
+    """The kinds of pairs that are left of every edge.
 
-    Returns where each restricted matrix begins, and the array that holds them.
+    start, count: as in ProblemArrays, of the kinds that are left, laid end to end in `flat`. pattern: the number of
+    each edge's kinds among the distinct ones; old: the old numbers of those kinds, by pattern.
     """
-    row_keys, column_keys, widths = rows.keys(), columns.keys(), np.diff(columns.starts)
-    offsets: dict[tuple[int, bytes, bytes], int] = {}
-    parts: list[Integers] = []
-    size, starts = 0, np.zeros(places.size, np.int64)
-    for i, (place, e) in enumerate(zip(places.tolist(), edges.tolist(), strict=True)):
-        key = (place, row_keys[e], column_keys[e])
-        if key not in offsets:
-            offsets[key] = size
-            cells = place + rows.left(e)[:, None] * widths[e] + columns.left(e)[None, :]
-            parts.append(values[cells].ravel())
-            size += parts[-1].size
-        starts[i] = offsets[key]
-    return starts, np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    start: Integers
+    count: Integers
+    flat: Kinds
+    pattern: list[int]
+    old: list[Integers]
+
+    @staticmethod
+    def of(arrays: ProblemArrays, rows: _KeptClasses, columns: _KeptClasses) -> _KeptKinds:
+        """Find the kinds of the pairs of the classes that are left. Edges that shared kinds and keep the same part of
+        them still share it."""
+        row_keys, column_keys, widths = rows.keys(), columns.keys(), arrays.width.tolist()
+        numbers: dict[tuple[int, int, bytes, bytes], int] = {}
+        parts: list[Kinds] = []
+        old, sizes, pattern = list[Integers](), list[int](), list[int]()
+        for e, start in enumerate(arrays.kind_start.tolist()):
+            number = numbers.setdefault((start, widths[e], row_keys[e], column_keys[e]), len(numbers))
+            pattern.append(number)
+            if number == len(old):
+                cells = arrays.kinds_of(e)[np.ix_(rows.left(e), columns.left(e))].ravel()
+                left, kinds = _renumber(cells, int(arrays.kind_count[e]))
+                old.append(left)
+                # Of edges with an entry for each pair, what is left has one too.
+                parts.append(kinds if start else kinds[:0])
+                sizes.append(cells.size)
+        own = max((size for size, part in zip(sizes, parts, strict=True) if not part.size), default=1)
+        flat = np.concatenate([np.arange(own, dtype=np.min_scalar_type(own)), *parts])
+        ends = own + compute_offsets([part.size for part in parts])
+        start = np.array([ends[number] if parts[number].size else 0 for number in pattern], np.int64)
+        count = np.array([old[number].size for number in pattern], np.int64)
+        return _KeptKinds(start, count, flat, pattern, old)
+
+    def restrict(self, starts: Integers, values: Integers, edges: Integers) -> tuple[Integers, Integers]:
+        """Cut down the matrices that begin at `starts` of `values` and belong to `edges`, storing equal ones once.
+
+        Returns where each restricted matrix begins, and the array that holds them.
+        """
+        offsets: dict[tuple[int, int], int] = {}
+        parts, size, restricted = [np.zeros(0, np.int64)], 0, np.zeros(starts.size, np.int64)
+        for i, (start, e) in enumerate(zip(starts.tolist(), edges.tolist(), strict=True)):
+            key = (start, self.pattern[e])
+            if key not in offsets:
+                offsets[key] = size
+                parts.append(values[start + self.old[key[1]]])
+                size += parts[-1].size
+            restricted[i] = offsets[key]
+        return restricted, np.concatenate(parts)
+
+
+def _renumber(kinds: Kinds, count: int) -> tuple[Integers, Kinds]:
+    """Return which of `count` kinds occur, and the kinds numbered anew among these."""
+    flags = np.zeros(count, bool)
+    flags[kinds] = True
+    left = np.flatnonzero(flags)
+    return left, (np.cumsum(flags) - 1).astype(kinds.dtype)[kinds]

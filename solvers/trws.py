@@ -38,23 +38,35 @@ def _copy(source, target):  # type: ignore[no-untyped-def]
 
 
 @cached_njit(nogil=True, error_model="numpy", inline="always")
-def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap):  # type: ignore[no-untyped-def]
-    """Write the message to the far end, sent[y] = min_x share[x] - message[x] + matrix[class of x, class of y] less its
+def _send(  # type: ignore[no-untyped-def]
+    share, by_class, reduced, own, message, theirs, sent, matrix, at, by_rows, cap
+):
+    """Write the message to the far end, sent[y] = min_x share[x] - message[x] + cost(class of x, class of y) less its
     own minimum, and return that minimum.
 
     own, theirs: the classes of the strategies at the near and at the far end. by_class, reduced: scratch, one entry per
-    class at the near and at the far end. The matrix begins at `at` and is read row by row.
+    class at the near and at the far end. The matrix begins at `at` and is read row by row: its rows are the classes at
+    the near end (by_rows) or at the far end.
     """
     by_class[:] = UNREACHED
     for x in range(own.size):
         by_class[own[x]] = min(by_class[own[x]], share[x] - message[x])
-    reduced[:] = UNREACHED
-    width = reduced.size
-    for s in range(by_class.size):
-        value = by_class[s]
-        row = matrix[at + s * width : at + (s + 1) * width]
-        for t in range(width):
-            reduced[t] = min(reduced[t], value + row[t])
+    if by_rows:
+        reduced[:] = UNREACHED
+        width = reduced.size
+        for s in range(by_class.size):
+            value = by_class[s]
+            row = matrix[at + s * width : at + (s + 1) * width]
+            for t in range(width):
+                reduced[t] = min(reduced[t], value + row[t])
+    else:
+        width = by_class.size
+        for t in range(reduced.size):
+            row = matrix[at + t * width : at + (t + 1) * width]
+            nearest = UNREACHED
+            for s in range(width):
+                nearest = min(nearest, by_class[s] + row[s])
+            reduced[t] = nearest
     least = UNREACHED
     for y in range(theirs.size):
         least = min(least, reduced[theirs[y]])
@@ -66,9 +78,10 @@ def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap)
 @cached_njit(nogil=True, error_model="numpy")
 def _sweep(  # type: ignore[no-untyped-def]
     order, node_start, first, ends, onward_first, onward_edges, far, near_start, far_start, classes_of, heights,
-    widths, theta, matrix, matrix_at, messages, min_marginals, slack, cap, split, largest, classes,
+    widths, theta, matrix, matrix_at, by_rows, messages, min_marginals, slack, cap, split, largest, classes,
 ):  # fmt: skip
-    """Pass messages once along the edges from their near to their far ends.
+    """Pass messages once along the edges from their near to their far ends. by_rows: whether the rows of matrices are
+    the classes at the near ends.
 
     Writes messages, min_marginals and slack (the reduced costs). Returns the constant as (high part, low 40 bits):
     with many nodes the sum can exceed 64 bits.
@@ -101,7 +114,8 @@ def _sweep(  # type: ignore[no-untyped-def]
             constant += _send(
                 share, by_class[: heights[e]], reduced[: widths[e]],
                 classes_of[mine : mine + k], messages[mine : mine + k],
-                classes_of[theirs : theirs + others], messages[theirs : theirs + others], matrix, matrix_at[e], cap,
+                classes_of[theirs : theirs + others], messages[theirs : theirs + others],
+                matrix, matrix_at[e], by_rows, cap,
             )  # fmt: skip
         carry += constant >> 40
         constant &= (np.int64(1) << 40) - 1
@@ -175,10 +189,9 @@ class TrwsMessages:
         low, high = (graph.low, graph.low_start, graph.rows), (graph.high, graph.high_start, graph.columns)
         (_, near_start, heights), (far, far_start, widths) = (low, high) if forward else (high, low)
         onward = (graph.low_first, graph.low_edges) if forward else (graph.high_first, graph.high_edges)
-        matrix = potentials.pair if forward else potentials.pair_transposed
         carry, rest = _sweep(
             order, graph.arrays.node_start, graph.first, graph.ends, *onward, far, near_start, far_start,
-            graph.classes_of, heights, widths, potentials.theta, matrix, potentials.pair_at,
+            graph.classes_of, heights, widths, potentials.theta, potentials.pair, potentials.pair_at, forward,
             self.values, self.min_marginals, self.reduced_costs, potentials.cap, split, graph.largest, graph.classes,
         )  # fmt: skip
         return (int(carry) << 40) + int(rest)

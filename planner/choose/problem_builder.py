@@ -271,11 +271,11 @@ class ProblemBuilder:
             columns = LifetimeRows.of(
                 [tuple(tuple(c[n] for c in block) for block in blocks) for n in range(len(cost[0]))]
             )
-            matrix = self.tables.matrix(value, ports, cost, rows, columns, trips=trips)
-            held = [self.tables.matrix(value, ports, block, rows, columns) for _, _, block in uses]
+            matrices = (cost, *(uses[n][2] for n in spans))
+            kinds, (matrix, *held) = self.tables.pairs(value, ports, matrices, rows, columns, trips=trips)
             ends = self._classify(maker, ports[0], rows), self._classify(user, ports[1], columns)
-            used = tuple(EdgeUsage(*span, held[n]) for n, span in spans.items())
-            self.edge_cache[key] = Edge(maker, user, *ends, matrix, usages=used)
+            used = tuple(EdgeUsage(*span, usage) for span, usage in zip(spans.values(), held, strict=True))
+            self.edge_cache[key] = Edge(maker, user, *ends, matrix, usages=used, kinds=kinds)
         return self.edge_cache[key].between(maker, user, list(spans.values()))
 
     def _classify(self, node: int, port: OperandLayouts, lines: LifetimeRows) -> NDArray[np.int32]:

@@ -55,8 +55,8 @@ def _neighbour_costs(question: Formulation, strategies: Sequence[int]) -> list[I
     edge_costs = [np.zeros(len(variable.costs), np.int64) for variable in question.variables]
     for edge in question.problem.edges:
         source, target = edge.source_class[strategies[edge.source]], edge.target_class[strategies[edge.target]]
-        edge_costs[edge.source] += edge.matrix[edge.source_class, target]
-        edge_costs[edge.target] += edge.matrix[source, edge.target_class]
+        edge_costs[edge.source] += edge.cost(edge.source_class, target)
+        edge_costs[edge.target] += edge.cost(source, edge.target_class)
     return edge_costs
 
 

@@ -62,7 +62,7 @@ def _complete_strategies(fixed: dict[int, int], formulation: Formulation) -> Non
                 fixed[node] = int(price[node].argmin())
                 for edge in (edges[number] for number in leaving[node]):
                     if edge.target not in fixed:
-                        price[edge.target] += edge.matrix[edge.source_class[fixed[node]], edge.target_class]
+                        price[edge.target] += edge.cost(edge.source_class[fixed[node]], edge.target_class)
 
 
 def _neighbour_prices(fixed: Mapping[int, int], formulation: Formulation) -> list[np.ndarray]:
@@ -70,9 +70,9 @@ def _neighbour_prices(fixed: Mapping[int, int], formulation: Formulation) -> lis
     price = [np.zeros(len(v.costs)) for v in formulation.variables]
     for edge in formulation.problem.edges:
         if edge.source in fixed and edge.target not in fixed:
-            price[edge.target] += edge.matrix[edge.source_class[fixed[edge.source]], edge.target_class]
+            price[edge.target] += edge.cost(edge.source_class[fixed[edge.source]], edge.target_class)
         elif edge.target in fixed and edge.source not in fixed:
-            price[edge.source] += edge.matrix[edge.source_class, edge.target_class[fixed[edge.target]]]
+            price[edge.source] += edge.cost(edge.source_class, edge.target_class[fixed[edge.target]])
         elif edge.source not in fixed:
-            price[edge.source] += edge.matrix[edge.source_class][:, edge.target_class].min(axis=1)
+            price[edge.source] += edge.cost(edge.source_class[:, None], edge.target_class).min(axis=1)
     return price

@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 ChoiceArrays = Any
-"""The flat arrays of a choice problem: int64 arrays with the names in FIELDS, and the number of `time_steps`."""
+"""The flat arrays of a choice problem: integer arrays with the names in FIELDS, and the number of `time_steps`."""
 
 FIELDS = (
     "node_start", "cost", "span_node", "span_start", "span_stop", "span_at", "span_usage",
-    "source", "target", "source_start", "target_start", "source_class", "target_class", "height", "width", "pair_start",
-    "pair_cost", "edge_usage_edge", "edge_usage_start", "edge_usage_stop", "edge_usage_pair_start", "pair_usage",
+    "source", "target", "source_start", "target_start", "source_class", "target_class", "height", "width",
+    "kind_start", "pair_kind", "pair_start", "pair_cost",
+    "edge_usage_edge", "edge_usage_start", "edge_usage_stop", "edge_usage_pair_start", "pair_usage",
 )  # fmt: skip
 # A cost of this or more forbids a strategy or a pair.
 FORBIDDEN = 10**16
@@ -168,11 +169,11 @@ def _sum_edges(arrays: ChoiceArrays, certificate: DualCertificate, prefix: Integ
     total, begin = 0, _edge_offsets(arrays)
     for e in range(arrays.source.size):
         height, width = int(arrays.height[e]), int(arrays.width[e])
-        at = slice(int(arrays.pair_start[e]), int(arrays.pair_start[e]) + height * width)
-        left = scaled[at].copy()
+        kinds = arrays.pair_kind[arrays.kind_start[e] : arrays.kind_start[e] + height * width].astype(np.int64)
+        at = arrays.pair_start[e] + kinds
+        left = scaled[at]
         for u in usages.get(e, ()):
-            used = int(arrays.edge_usage_pair_start[u])
-            left += (arrays.pair_usage[used : used + height * width] * price[u]) >> certificate.shift
+            left += (arrays.pair_usage[arrays.edge_usage_pair_start[u] + kinds] * price[u]) >> certificate.shift
         ends = certificate.potentials[begin[e] : begin[e] + height + width]
         left -= (ends[:height, None] + ends[None, height:]).ravel()
         left[arrays.pair_cost[at] >= FORBIDDEN] = UNREACHED

@@ -120,7 +120,7 @@ class Decision:
             _sharding_of(self._producer_layout(edge, step.value), source),
             _sharding_of(self._reader_layout(edge, step), target),
         )
-        time = int(edge.matrix[edge.source_class[source], edge.target_class[target]])
+        time = int(edge.cost(edge.source_class[source], edge.target_class[target]))
         inward = edge.target == self.node
         other = self.question.variables[edge.source if inward else edge.target]
         there, here = (left, read) if inward else (read, left)

@@ -124,7 +124,7 @@ def _strategy_costs(
     for is_source, number in edges:
         edge = question.problem.edges[number]
         if is_source:
-            costs += edge.matrix[edge.source_class, edge.target_class[chosen[edge.target]]]
+            costs += edge.cost(edge.source_class, edge.target_class[chosen[edge.target]])
         else:
-            costs += edge.matrix[edge.source_class[chosen[edge.source]], edge.target_class]
+            costs += edge.cost(edge.source_class[chosen[edge.source]], edge.target_class)
     return costs

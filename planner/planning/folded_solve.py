@@ -67,14 +67,16 @@ def solve_folded(
     last, shares = stages[-1], shares + len(stages) * (BRIEF_SHARE + SHARE)
     if last.solution.multipliers:
         last, shares = last.at_multipliers(request, deadline), shares + BRIEF_SHARE
-    start = layers.prolong(last.quotient, last.start)
-    solution = run(_remaining_time_s(request, deadline, shares), starts=last.starts, start=start)
-    reproducible = all(each.solution.reproducible for each in stages) and solution.reproducible
+    start, starts = layers.prolong(last.quotient, last.start), last.starts
+    folded, folding = [each.solution for each in stages], _report_folding(layers, last)
+    del stages, last  # folded problems: their memory is needed now
+    solution = run(_remaining_time_s(request, deadline, shares), starts=starts, start=start)
+    reproducible = all(each.reproducible for each in folded) and solution.reproducible
     folded_log = (
-        replace(line, operator=f"folded: {line.operator}", began_s=0.0) for each in stages for line in each.solution.log
+        replace(line, operator=f"folded: {line.operator}", began_s=0.0) for each in folded for line in each.log
     )
     timed = replace(solution, wall_s=deadline.elapsed_s, reproducible=reproducible, log=(*folded_log, *solution.log))
-    return timed, _report_folding(layers, last, solution)
+    return timed, _compare_unfolded(folding, folded[-1].cost, solution)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,13 +229,24 @@ def _remaining_time_s(request: Request, deadline: Deadline, shares: float) -> fl
     return (1 - shares) * limit if request.deterministic else max(LEAST_S, deadline.left_s or 0.0)
 
 
-def _report_folding(layers: RepeatedLayers, stage: FoldStage, solution: solvers.Solution) -> Folding:
-    folded, known, cost = stage.quotient, stage.solution.cost, solution.cost
+def _report_folding(layers: RepeatedLayers, stage: FoldStage) -> Folding:
+    """Return how layers are folded; what that loses is known after the search of the unfolded problem."""
+    folded = stage.quotient
     return Folding(
         layers=layers.counts,
         groups=len(folded.groups),
         variables=len(folded.problem.nodes),
         total_variables=len(folded.quotient_node),
+        loss_bound=None,
+        unfolded=True,
+    )
+
+
+def _compare_unfolded(folding: Folding, known: int | None, solution: solvers.Solution) -> Folding:
+    """Compare the cost of the folded problem's solution with what was found for the unfolded one."""
+    cost = solution.cost
+    return replace(
+        folding,
         loss_bound=None if known is None else max(0.0, (known - solution.bound) / max(known, 1)),
         unfolded=known is None or (cost is not None and cost < known),
     )

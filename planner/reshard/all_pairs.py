@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.errors import InvalidSharding
 from planner.ir.collectives import Collective
-from planner.ir.execution_order import shrinks
 from planner.ir.graph import TensorType
 from planner.ir.sharding import Reduction, Sharding
 from planner.reshard.resharding_graph import UNREACHABLE, ReshardingGraph, SplitShape
@@ -35,13 +33,13 @@ Hops = tuple[Integers, Integers]
 
 @dataclass(frozen=True, eq=False)
 class AllPairsResharding:
-    """All pairs of shardings of a tensor type: time in ps, buffer peak in bytes, and the state after the first hop."""
+    """All pairs of shardings of a tensor type: time in ps, and the state after the first hop; and the bytes of each
+    state."""
 
     states: tuple[Sharding, ...]
     index: dict[Sharding, int]
     bytes: Integers
     time: Integers
-    peak: Integers
     next_hop: NDArray[np.int32]
     graph: ReshardingGraph
     cost: Integers
@@ -71,56 +69,16 @@ class AllPairsResharding:
         time, following = _all_pairs_shortest(
             _basis_hops(web, cost, len(states)), _exchange_times(states, kind, model), tick
         )
-        return cls(states, index, held, time, _buffer_peaks(held, following), following, web, cost)
+        return cls(states, index, held, time, following, web, cost)
 
-    def cost_matrix(self, what: str) -> Integers:
-        """Return a matrix `[states, states]` by source and target: `time` in ps, or bytes that are held
-
-        source   before the chain, by the source
-        through  while the chain runs, if it frees its source
-        beside   while the chain runs, in addition to a source that stays
-        copy     after the chain, by the target
-        changed  as copy, but 0 where source and target are equal
-
-        and for a chain that runs right after the value's op where that frees memory (`shrinks`), else at the read:
-        shrinking  while the chain would run early
-        smaller    between these two steps, by whichever of source and target takes fewer bytes
-        arriving   while the chain would run late
-        """
-        match what:
-            case "time":
-                return self.time
-            case "through":
-                return self.peak
-            case "beside":
-                return self._peak_with_source
-            case "changed":
-                return self._target_bytes * ~np.eye(len(self.states), dtype=bool)
-            case "source":
-                return np.ascontiguousarray(self._target_bytes.T)
-            case "shrinking":
-                return np.where(self._is_early, self.peak, self._target_bytes.T)
-            case "smaller":
-                return np.where(self._is_early, self._target_bytes, self._target_bytes.T)
-            case "arriving":
-                return np.where(self._is_early, self._target_bytes, self.peak)
-            case _:
-                return self._target_bytes
-
-    @cached_property
-    def _target_bytes(self) -> Integers:
-        return np.broadcast_to(self.bytes, (len(self.states),) * 2)
-
-    @cached_property
-    def _is_early(self) -> NDArray[np.bool_]:
-        return shrinks(self._target_bytes.T, self._target_bytes)
-
-    @cached_property
-    def _peak_with_source(self) -> Integers:
-        """The peak of what the chain holds beside its source: that of the chain from the first move's result on."""
-        beside = self.peak[self.next_hop, np.arange(len(self.states))[None, :]]
+    def buffer_peaks(self) -> tuple[Integers, Integers]:
+        """Return the most bytes `[states, states]` that each chain holds: with its source, which it frees, and beside a
+        source that stays."""
+        peak = _buffer_peaks(self.bytes, self.next_hop)
+        # What is held beside the source is what the chain holds from the first move's result on.
+        beside = peak[self.next_hop, np.arange(len(self.states))[None, :]]
         np.fill_diagonal(beside, 0)
-        return beside
+        return peak, beside
 
     def shortest_path(self, source: Sharding, target: Sharding) -> list[Collective]:
         """Return the moves from source to target. Raises InvalidSharding where there is no path."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from solvers.model import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays, compute_offsets, ragged_arange
+from solvers.problem_arrays import ProblemArrays, compute_offsets, own_kinds, ragged_arange
 
 Integers = NDArray[np.int64]
 
@@ -197,5 +197,6 @@ def _build_arrays(
         span_stop=live_stop, span_at=costs.start[:-1], span_usage=usages.flat,
         source=source, target=target, source_start=source_start, target_start=target_start,
         source_class=ragged_arange(source_start), target_class=ragged_arange(target_start), height=height, width=width,
-        pair_start=pair_start, pair_cost=pair_cost, time_steps=int(live_stop.max(initial=0)),
+        **own_kinds(height, width), pair_start=pair_start, pair_cost=pair_cost,
+        time_steps=int(live_stop.max(initial=0)),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from solvers.model import IMPOSSIBLE
 from solvers.presolve.state import PresolveState
 from solvers.presolve.working_arrays import FORBIDDEN, ragged_indices
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays, compute_offsets
+from solvers.problem_arrays import ProblemArrays, compute_offsets, own_kinds
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -76,7 +76,7 @@ def _add_base_usage(base: Integers, node: int) -> KeptIntervals:
     return KeptIntervals(node * one, new[some], stop[some], one, base[new][some])
 
 
-def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Integers]:
+def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Any]:
     """Return the arrays of nodes and spans; each node's first span becomes its own interval."""
     nodes, own = node_start.size - 1, np.diff(spans.node, prepend=-1) > 0
     live_start, live_stop = np.zeros((2, nodes), np.int64)
@@ -98,7 +98,7 @@ def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Intege
     }
 
 
-def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Integers]:
+def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Any]:
     """Return the arrays of edges. An edge that was turned without transposing its matrix is turned back."""
     edges, number = state.edges.drop_unused_cells(0), np.cumsum(state.alive) - 1
     turned = edges.high_step != 1
@@ -119,6 +119,7 @@ def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Integers]:
         "target_class": edges.classes[target_places],
         "height": height,
         "width": width,
+        **own_kinds(height, width),
         "pair_start": edges.pair_at,
         "pair_cost": np.where(edges.cells < IMPOSSIBLE, edges.cells, IMPOSSIBLE),
     }

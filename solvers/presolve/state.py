@@ -18,6 +18,7 @@ from solvers.presolve.working_arrays import (
     build_usage_arrays,
     copy_costs,
     incidence,
+    with_own_kinds,
 )
 from solvers.problem import Problem
 
@@ -38,7 +39,7 @@ class PresolveState:
 
     def __init__(self, problem: Problem, reductions: int, stopped: Callable[[], bool]) -> None:
         """reductions: how many there are. stopped: whether time is up."""
-        arrays = problem.arrays
+        arrays = with_own_kinds(problem.arrays)
         self.limit, self.stopped = problem.limit, stopped
         self.node_start, self.cost = arrays.node_start, copy_costs(arrays.cost)
         self.alive = np.ones(arrays.node_start.size - 1, bool)

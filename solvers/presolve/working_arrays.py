@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from solvers.jit import cached_njit
 from solvers.model import IMPOSSIBLE
-from solvers.problem_arrays import ProblemArrays, compute_offsets, ragged_arange
+from solvers.problem_arrays import ProblemArrays, compute_offsets, own_kinds, ragged_arange
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -93,6 +94,25 @@ def ragged_indices(sizes: Integers) -> tuple[Integers, Integers]:
 def copy_costs(cost: Integers) -> Integers:
     """Copy costs, replacing those of IMPOSSIBLE or more by FORBIDDEN."""
     return np.where(cost < IMPOSSIBLE, cost, FORBIDDEN)
+
+
+def with_own_kinds(arrays: ProblemArrays) -> ProblemArrays:
+    """Return the arrays of a problem without usage on edges with an entry of its own for every pair of classes, which
+    reductions then change apart. Equal matrices are stored once."""
+    if not arrays.kind_start.any():
+        return arrays
+    offsets: dict[tuple[int, int, int], int] = {}
+    parts, size, starts = [np.zeros(0, np.int64)], 0, np.zeros(arrays.pair_start.size, np.int64)
+    for edge, start in enumerate(arrays.pair_start.tolist()):
+        kinds = arrays.kinds_of(edge)
+        key = (start, int(arrays.kind_start[edge]), kinds.size)
+        if key not in offsets:
+            offsets[key] = size
+            parts.append(arrays.pair_cost[start + kinds.ravel().astype(np.int64)])
+            size += kinds.size
+        starts[edge] = offsets[key]
+    own = own_kinds(arrays.height, arrays.width)
+    return replace(arrays, **own, pair_start=starts, pair_cost=np.concatenate(parts))
 
 
 def build_edge_arrays(arrays: ProblemArrays) -> EdgeArrays:

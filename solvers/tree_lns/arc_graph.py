@@ -108,11 +108,11 @@ def _to_floats(cost: Integers) -> Floats:
 def _transpose_matrices(arrays: ProblemArrays) -> tuple[Floats, Integers, Integers]:
     """Store each distinct matrix once as it is and once transposed; return them end to end, and where each edge's two
     begin."""
-    keys = np.stack([arrays.pair_start, arrays.height, arrays.width], axis=1)
-    shapes, which = np.unique(keys, axis=0, return_inverse=True)
+    keys = np.stack([arrays.pair_start, arrays.kind_start, arrays.height, arrays.width], axis=1)
+    shapes, edges, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     parts, straight, turned, size = [], [], [], 0
-    for start, height, width in shapes.tolist():
-        block = _to_floats(arrays.pair_cost[start : start + height * width]).reshape(height, width)
+    for start, edge in zip(shapes[:, 0].tolist(), edges.tolist(), strict=True):
+        block = _to_floats(arrays.pair_cost[start + arrays.kinds_of(edge).astype(np.int64)])
         straight.append(size)
         turned.append(size + block.size)
         parts += [block.ravel(), block.T.ravel()]

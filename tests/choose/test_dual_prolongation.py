@@ -95,8 +95,11 @@ def test_so_does_the_bound_at_multipliers_where_a_limit_binds() -> None:
 
 def _is_part(found: RepeatedLayers, folded: FoldedProblem, edge: solvers.Edge, number: int) -> bool:
     of, member = folded.problem.edges[number], folded.quotient_node
-    return (of.source, of.target) == (member[edge.source], member[edge.target]) and all(
-        np.array_equal(getattr(of, name), getattr(edge, name)) for name in ("matrix", "source_class", "target_class")
+    classes = edge.source_class[:, None], edge.target_class
+    return (
+        (of.source, of.target) == (member[edge.source], member[edge.target])
+        and all(np.array_equal(getattr(of, name), getattr(edge, name)) for name in ("source_class", "target_class"))
+        and np.array_equal(of.cost(*classes), edge.cost(*classes))
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from planner.choose.cost import CostModel
+from planner.choose.edge_matrices import PairKinds
 from planner.choose.hardware import Hardware, load_profile
 from planner.errors import InvalidSharding
 from planner.ir.basis_moves import list_basis_moves
@@ -179,7 +180,9 @@ def test_peaks_are_those_of_a_chain_that_frees_what_it_has_read(
     mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]
 ) -> None:
     found = table(mesh, shape, kinds)
-    tables = {what: found.cost_matrix(what) for what in ("through", "beside", "copy", "changed", "source", "time")}
+    pairs = PairKinds.of(found)
+    names = ("through", "beside", "copy", "changed", "source", "time")
+    tables = {what: pairs.entries[what][pairs.of_pair] for what in names}
     size = dict(zip(found.states, found.bytes.tolist(), strict=True))
     for i, source in enumerate(found.states):
         for j, target in enumerate(found.states):

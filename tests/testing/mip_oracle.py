@@ -120,8 +120,9 @@ class FlowProgram:
     def _add_pairs(
         self, program: LinearModel, edge: Edge, source: Integers, target: Integers, rows: dict[int, int]
     ) -> None:
-        height, width = edge.matrix.shape
-        cost = edge.matrix.ravel()
+        height, width = edge.shape
+        pairs_of_classes = np.arange(height)[:, None], np.arange(width)
+        cost = edge.cost(*pairs_of_classes).ravel()
         pairs = program.add_columns(np.where(cost < IMPOSSIBLE, cost, 0).astype(np.float64) * edge.multiplicity, 1.0)
         program.upper[-1][cost >= IMPOSSIBLE] = 0.0
         numbers = np.arange(cost.size)
@@ -135,7 +136,7 @@ class FlowProgram:
         for usage in edge.usages:
             for moment in self._moments:
                 if usage.start <= moment < usage.stop:
-                    self._use(program, rows[moment], pairs, usage.matrix.ravel())
+                    self._use(program, rows[moment], pairs, edge.select(usage.matrix, *pairs_of_classes).ravel())
 
 
 def _add_flow(program: LinearModel, way: FlowPath, source: Integers, target: Integers) -> None:
@@ -166,7 +167,9 @@ def _ends(table: AllPairsResharding, edge: Edge, maker: Variable, reader: Variab
     for made, read in product(maker.results, (*reader.operands, *reader.results)):
         if np.array_equal(made.classes, edge.source_class) and np.array_equal(read.classes, edge.target_class):
             rows, columns = (np.array([table.index.get(state, 0) for state in port.states]) for port in (made, read))
-            if np.array_equal(edge.matrix, table.time[np.ix_(rows, columns)]):
+            if np.array_equal(
+                edge.cost(np.arange(rows.size)[:, None], np.arange(columns.size)), table.time[np.ix_(rows, columns)]
+            ):
                 return rows, columns
     raise AssertionError(f"edge of {maker.name} and {reader.name}: no ports of theirs")
 

@@ -18,7 +18,6 @@ def random_strategies(question: Formulation, random: np.random.Generator) -> tup
     for number, node in enumerate(question.problem.nodes):
         possible = np.ones(len(node.cost), bool)
         for edge in before.get(number, []):
-            reached = edge.matrix[edge.source_class[chosen[edge.source]]] < IMPOSSIBLE
-            possible &= reached[edge.target_class]
+            possible &= edge.cost(edge.source_class[chosen[edge.source]], edge.target_class) < IMPOSSIBLE
         chosen.append(int(random.choice(np.flatnonzero(possible))))
     return tuple(chosen)

@@ -38,7 +38,7 @@ class LabelledGraph:
         number = contents.number
         keys: dict[Hashable, int] = {}
         for edge in problem.edges:
-            content = number(edge.matrix), number(edge.source_class), number(edge.target_class)
+            content = number(edge.matrix, edge.kinds), number(edge.source_class), number(edge.target_class)
             key = (*content, edge.multiplicity, len(into[edge.target]))
             label = keys.setdefault(key, len(keys))
             into[edge.target].append(LabelledEdge(edge.source, label))

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.fold.interning import ArrayInterner
+from planner.choose.fold.interning import ArrayInterner, StoredArray
 from planner.choose.fold.usage_profile import Counts, Usages, constant_segments
-from solvers import IMPOSSIBLE, Edge, EdgeUsage, Node, Problem
+from solvers import IMPOSSIBLE, Edge, EdgeUsage, Kinds, Node, Problem, number_rows
 
 Integers = NDArray[np.int64]
 EdgeClass = tuple[int, int, int, int, int]
@@ -27,7 +27,7 @@ EdgeClass = tuple[int, int, int, int, int]
 def edge_class(edge: Edge, source: int, target: int, *, contents: ArrayInterner) -> EdgeClass:
     """Return the kind of an edge between members of the classes `source` and `target`."""
     number = contents.number
-    return source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
+    return source, target, number(edge.matrix, edge.kinds), number(edge.source_class), number(edge.target_class)
 
 
 def build_quotient(problem: Problem, member: Sequence[int], contents: ArrayInterner) -> tuple[Problem, Integers]:
@@ -43,6 +43,7 @@ class _QuotientBuilder:
     """Collects the nodes and edges of the quotient.
 
     arrays   the interned arrays, by number
+    joined   matrices of edges, by kinds that they have in common
     some     whether an array has a usage that is not 0, by number
     largest  the largest possible cost in a matrix, by number
     costs    by class, how often each cost array counts
@@ -57,10 +58,10 @@ class _QuotientBuilder:
     like: dict[EdgeClass, Edge] = field(default_factory=dict)
     times: Counter[EdgeClass] = field(default_factory=Counter)
     usages: Usages = field(default_factory=Usages)
-    arrays: dict[int, Integers] = field(default_factory=dict)
+    arrays: dict[int, StoredArray] = field(default_factory=dict)
     some: dict[int, bool] = field(default_factory=dict)
     largest: dict[int, int] = field(default_factory=dict)
-    multiples: dict[tuple[int, int], EdgeUsage] = field(default_factory=dict)
+    joined: dict[tuple[int, ...], tuple[Kinds | None, list[Integers]]] = field(default_factory=dict)
 
     def problem(self) -> tuple[Problem, Integers]:
         for node, owner in zip(self.whole.nodes, self.member, strict=True):
@@ -85,9 +86,9 @@ class _QuotientBuilder:
     def _edge(self, edge: Edge, source: int, target: int) -> None:
         if source == target:
             diagonal = edge.source_class, edge.target_class
-            self._costs(source, edge.matrix[diagonal], edge.multiplicity)
+            self._costs(source, edge.cost(*diagonal), edge.multiplicity)
             for usage in edge.usages:
-                self._uses(source, usage.matrix[diagonal], (usage.start, usage.stop))
+                self._uses(source, edge.select(usage.matrix, *diagonal), (usage.start, usage.stop))
             return
         kind = edge_class(edge, source, target, contents=self.contents)
         self.like.setdefault(kind, edge)
@@ -95,23 +96,23 @@ class _QuotientBuilder:
         # Owners of usages are nodes and edges alike: edges have negative numbers.
         owner = self.owners.setdefault(kind, -1 - len(self.owners))
         for usage in edge.usages:
-            self._uses(owner, usage.matrix, (usage.start, usage.stop))
+            self._uses(owner, usage.matrix, (usage.start, usage.stop), kinds=edge.kinds)
 
     def _costs(self, owner: int, cost: Integers, times: int) -> None:
         number = self.contents.number(cost)
-        self.arrays.setdefault(number, cost)
+        self.arrays.setdefault(number, StoredArray(cost, None))
         self.costs.setdefault(owner, Counter())[number] += times
 
-    def _uses(self, owner: int, usage: Integers, interval: tuple[int, int]) -> None:
-        number = self.contents.number(usage)
+    def _uses(self, owner: int, usage: Integers, interval: tuple[int, int], *, kinds: Kinds | None = None) -> None:
+        number = self.contents.number(usage, kinds)
         if number not in self.some:
-            self.arrays.setdefault(number, usage)
+            self.arrays.setdefault(number, StoredArray(usage, kinds))
             self.some[number] = bool(usage.any())
         if self.some[number]:
             self.usages.add(owner, number, interval)
 
     def _tied_node(self, owner: int, used: list[tuple[int, Counts]]) -> Node:
-        name, cost, arrays = self.names[owner], self._cost(owner), [self.arrays[array] for array, _ in used]
+        name, cost, arrays = self.names[owner], self._cost(owner), [self.arrays[array].entries for array, _ in used]
         spans = [
             (start, stop, np.tensordot(np.array(counts, np.int64), np.stack(arrays), 1))
             for start, stop, counts in constant_segments([counts for _, counts in used])
@@ -120,9 +121,9 @@ class _QuotientBuilder:
 
     def _cost(self, owner: int) -> Integers:
         """Return the sum of a class's costs, capped at IMPOSSIBLE."""
-        total = np.zeros_like(self.arrays[next(iter(self.costs[owner]))])
+        total = np.zeros_like(self.arrays[next(iter(self.costs[owner]))].entries)
         for number, times in self.costs[owner].items():
-            cost = self.arrays[number]
+            cost = self.arrays[number].entries
             # Compared before it is multiplied: the product could overflow.
             total += np.where(cost > (IMPOSSIBLE - 1) // times, IMPOSSIBLE, cost * times)
             np.minimum(total, IMPOSSIBLE, out=total)
@@ -131,26 +132,38 @@ class _QuotientBuilder:
     def _tied_edges(self, kind: EdgeClass, used: list[tuple[int, Counts]]) -> Iterator[Edge]:
         """Yield one edge, or several where the multiplied cost would reach IMPOSSIBLE."""
         source, target, like = kind[0], kind[1], self.like[kind]
+        kinds, (cost, *entries) = self._join(like, [array for array, _ in used])
+        self.contents.note_equal(StoredArray(cost, kinds), kind[2])
         usages = tuple(
-            self._multiple(array, times).over(start, stop)
-            for array, counts in used
+            EdgeUsage(start, stop, usage * times)
+            for usage, (_, counts) in zip(entries, used, strict=True)
             for start, stop, (times,) in constant_segments([counts])
         )
-        left, most = self.times[kind], self._most(kind[2], like.matrix)
+        left, most = self.times[kind], self._most(kind[2], cost)
         while left:
             times = min(left, most)
-            yield Edge(source, target, like.source_class, like.target_class, like.matrix, times, usages)
+            yield Edge(source, target, like.source_class, like.target_class, cost, times, usages, kinds)
             # The usages belong to all the edges together, so only the first one carries them.
             left, usages = left - times, ()
+
+    def _join(self, like: Edge, used: list[int]) -> tuple[Kinds | None, list[Integers]]:
+        """Return kinds that the cost of an edge and the usages of these numbers have in common, and their entries."""
+        matrices = [StoredArray(like.matrix, like.kinds), *(self.arrays[number] for number in used)]
+        key = tuple(id(part) for each in matrices for part in each)
+        if key not in self.joined:
+            # Layers whose edges cost the same may use different arrays, such as the first and the last layer.
+            patterns = {id(each.kinds): each.kinds for each in matrices}
+            if len(patterns) == 1:
+                self.joined[key] = like.kinds, [each.entries for each in matrices]
+            else:
+                whole = {at: np.arange(like.matrix.size) if p is None else p.ravel() for at, p in patterns.items()}
+                numbers, first = number_rows(list(whole.values()))
+                entries = [each.entries.ravel()[whole[id(each.kinds)][first]] for each in matrices]
+                self.joined[key] = numbers.reshape(like.shape), entries
+        return self.joined[key]
 
     def _most(self, number: int, cost: Integers) -> int:
         """Return the largest multiplicity at which every possible cost of a matrix stays below IMPOSSIBLE."""
         if number not in self.largest:
             self.largest[number] = max(1, int(cost.max(initial=0, where=cost < IMPOSSIBLE)))
         return (IMPOSSIBLE - 1) // self.largest[number]
-
-    def _multiple(self, array: int, times: int) -> EdgeUsage:
-        """Return a multiple of a usage, shared between edges; its time steps are set with `over`."""
-        if (array, times) not in self.multiples:
-            self.multiples[array, times] = EdgeUsage(0, 0, self.arrays[array] * times)
-        return self.multiples[array, times]
