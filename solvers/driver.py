@@ -20,7 +20,6 @@ from solvers.dual_lns import DualLnsHybrid, find_min_usage_assignment
 from solvers.engine import MAX_PAIRS, Engine
 from solvers.evaluation import usage_profile
 from solvers.kelley_dual import KelleyDual
-from solvers.lagrangian_heuristic import run_lagrangian_heuristic
 from solvers.min_peak_dual import MinPeakDual
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
@@ -37,8 +36,6 @@ Integers = NDArray[np.int64]
 ROOT_ROUNDS, ROOT_STALL, ROOT_PASSES = 300, 1e-5, 12
 # Rounds before it is known whether the usage limit matters.
 FIRST_ROUNDS = 8
-# Multipliers that the Lagrangian heuristic tries.
-HEURISTIC_STEPS = 40
 # Evaluations of the Kelley dual; the second where column generation continues from its multipliers.
 KELLEY_STEPS, KELLEY_STEPS_BEFORE_COLUMNS = 40, 16
 
@@ -137,8 +134,6 @@ def _find_multipliers(
             if not state.is_exhausted:
                 # An assignment within the limit gives the dual a plane from the other side of the optimum.
                 KelleyDual(state, relaxation, limit).run(assignment, KELLEY_STEPS, 16)
-    if not state.is_exhausted:
-        run_lagrangian_heuristic(state, relaxation, HEURISTIC_STEPS)
     if not state.is_exhausted and pairs > MAX_PAIRS:
         with state.operator("column generation", pairs):
             return ColumnGeneration(state, relaxation, seed).run()

@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 
 from solvers import Problem, evaluate, solve
-from solvers.lagrangian_heuristic import run_lagrangian_heuristic
-from solvers.potentials import FixedPoint
-from solvers.relaxation import Relaxation
-from solvers.solve_state import SolveState
 from tests.testing.transformer_problems import TWO_BY_FOUR, problem
 
 # Bytes, and the gap that must be proven: loose, binding, close to the least feasible limit.
@@ -36,15 +32,3 @@ def test_less_memory_than_the_parameters_need_is_infeasible_with_a_least_limit(l
     assert found.min_feasible_limit_bound is not None
     assert 10**9 < found.min_feasible_limit_bound <= found.min_feasible_limit <= 1.02 * found.min_feasible_limit_bound
     assert solve(Problem(layers.nodes, layers.edges, found.min_feasible_limit), time_limit=5).assignment is not None
-
-
-def test_multipliers_that_follow_the_usage_find_a_feasible_solution_near_the_least_limit(layers: Problem) -> None:
-    least = solve(Problem(layers.nodes, layers.edges, 0)).min_feasible_limit
-    assert least is not None
-    ledger = SolveState(Problem(layers.nodes, layers.edges, int(1.02 * least)), 1e-3, 60.0, True, None, None)
-    relaxation = Relaxation.for_problem(ledger, FixedPoint.of(16, ledger.largest_cost))
-    relaxation.pass_messages(20, 0.0)
-    prices, bound = relaxation.multipliers, relaxation.bound
-    run_lagrangian_heuristic(ledger, relaxation, 60)
-    assert ledger.assignment is not None
-    assert (relaxation.multipliers, relaxation.bound) == (prices, bound)
