@@ -22,7 +22,8 @@ from typing import Any
 from benchmarks.measured import MEASURED, measured_commit
 from benchmarks.record import RESULTS, write
 from benchmarks.solver_run import alone, rows_shown, solved
-from solvers.iopddl import build_problem, evaluate_document, read_document
+from solvers.iopddl import build_problem, read_document
+from tests.testing.iopddl_evaluation import evaluate_document
 
 COLUMNS = (
     "winner_contest", "winner_rerun", "known", "cost", "bound", "gap", "seconds", "presolve_s", "cpu_s", "peak_mib",

@@ -196,10 +196,27 @@ class Engine:
         return True
 
     def _prove(self, time_steps: list[int], concurrent: bool) -> None:
-        """Prove the cost by CP-SAT and by a proof tree: at the same time if `concurrent`, else one after the other."""
-        state, tree = self._state, ProofTree(self._state, self._relaxation)
+        """Prove the cost by CP-SAT, which may find a cheaper assignment, and by a proof tree: at the same time if
+        `concurrent`, else one after the other.
+
+        time_steps: the capacity rows of CP-SAT's model; fewer rows than the problem's only weaken the bound.
+        """
+        state, restriction = self._state, self._relaxation.model.restriction
+        tree = ProofTree(state, self._relaxation)
         meanwhile = partial(self._prove_meanwhile, tree) if concurrent else None
-        prove_rest(state, self._relaxation, time_steps, seed=self._seed, meanwhile=meanwhile)
+        cutoff, left = state.upper_cutoff, state.seconds_left
+        seconds = None if left is None else TIME_MARGIN * left
+        with state.operator("CP-SAT", self._pairs):
+            proof = None
+            if state.assignment is not None:
+                work = partial(prove_bound, restriction.problem, time_steps, cutoff, seconds, self._seed)
+                proof = state.run_in_worker(work, meanwhile)
+            if proof is not None:
+                bound, assignment = proof
+                if assignment is not None:
+                    state.submit(restriction.postsolve(assignment))
+                # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
+                state.raise_lower_bound(min(bound, cutoff))
         while tree.can_grow and not state.is_exhausted:
             tree.grow()
 
@@ -242,31 +259,3 @@ class Engine:
 
 def _wait(has_result: Callable[[], bool]) -> bool:
     return True
-
-
-def prove_rest(
-    state: SolveState,
-    relaxation: Relaxation,
-    time_steps: list[int],
-    *,
-    seed: int,
-    meanwhile: Meanwhile | None = None,
-) -> None:
-    """Let CP-SAT prove the bound, or find a cheaper assignment, among what the relaxation has not excluded.
-
-    time_steps: the capacity rows of its model; fewer rows than the problem's only weaken the bound. meanwhile: what to
-    do until it has ended (None: wait).
-    """
-    if state.is_exhausted or relaxation.is_done or state.assignment is None:
-        return
-    restriction, upper_cutoff, left = relaxation.model.restriction, state.upper_cutoff, state.seconds_left
-    seconds = None if left is None else TIME_MARGIN * left
-    with state.operator("CP-SAT", restriction.problem.arrays.pairs):
-        work = partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed)
-        proof = state.run_in_worker(work, meanwhile)
-        if proof is not None:
-            bound, assignment = proof
-            if assignment is not None:
-                state.submit(restriction.postsolve(assignment))
-            # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
-            state.raise_lower_bound(min(bound, upper_cutoff))

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, InvalidProblem, evaluate
-from solvers.iopddl import build_problem, evaluate_document, read_document, read_problem
+from solvers.iopddl import build_problem, read_document, read_problem
+from tests.testing.iopddl_evaluation import evaluate_document
 from tests.testing.random_problems import public_document
 from tests.testing.seeds import seeds
 
