@@ -10,7 +10,9 @@ Memory  n devices together hold at least one whole copy of each live value, so o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from planner.choose.cost import PICO, CostModel, price_key
@@ -47,15 +49,24 @@ def _sum_least(graph: Graph, runs: list[int], hardware: Hardware, *, devices: in
 def list_least_s(graph: Graph, hardware: Hardware, devices: int) -> list[float]:
     """Return a lower bound on the seconds of each op, with a margin for the cost model's rounding to picoseconds."""
     alone = CostModel(Mesh.parse("1"), hardware)
-    known: dict[object, float] = {}  # equal ops of repeated layers are bounded once
-    least = []
-    for op in graph.ops:
+    least = [0.0] * len(graph.ops)
+    for numbers in _group_equal_ops(graph):
+        op = graph.ops[numbers[0]]
         operands = tuple(graph.types[value] for value in op.inputs)
-        key = price_key(op), op.rule.pattern, op.rule.shapes, op.results, operands, op.accumulates
-        if key not in known:
-            known[key] = _min_op_s(op, operands, alone, devices=devices)
-        least.append(known[key] - PICO)
+        bound_s = _min_op_s(op, operands, alone, devices=devices) - PICO
+        for number in numbers:
+            least[number] = bound_s
     return least
+
+
+@lru_cache(maxsize=32)
+def _group_equal_ops(graph: Graph) -> list[list[int]]:
+    """Return the numbers of ops of equal work, such as those of repeated layers, which are bounded once."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for number, op in enumerate(graph.ops):
+        operands = tuple(graph.types[value] for value in op.inputs)
+        groups[price_key(op), op.rule.pattern, op.rule.shapes, op.results, operands, op.accumulates].append(number)
+    return list(groups.values())
 
 
 def _min_op_s(op: Op, operands: tuple[TensorType, ...], alone: CostModel, *, devices: int) -> float:
@@ -68,7 +79,13 @@ def _min_op_s(op: Op, operands: tuple[TensorType, ...], alone: CostModel, *, dev
 
 def min_memory_bytes(graph: Graph, devices: int, recompute: bool) -> int:
     """Return a lower bound on the peak bytes of some device; `recompute`: values may be recomputed."""
-    return -(-max(_live_bytes(graph, recompute)) // devices)
+    return -(-_max_live_bytes(graph, recompute) // devices)
+
+
+@lru_cache(maxsize=32)
+def _max_live_bytes(graph: Graph, recompute: bool) -> int:
+    """Return the most bytes of one copy of all live values."""
+    return max(_live_bytes(graph, recompute))
 
 
 def _live_bytes(graph: Graph, recompute: bool) -> Iterator[int]:

@@ -6,9 +6,9 @@ Its stages are planned, which makes their bounds larger, and so on until the bes
 simulated with each new partition. Then all other partitions whose bounds leave room for a better step are tried in
 turn, until the gap is closed or WORK is done.
 
-Where time is limited, the first partition is that of the least times of ops, with stages in standard layouts, so that
-there is an answer before anything is solved. Every partition is first tried with one plan for all stages of equal
-content, that of the one with most micro-batches in flight, and then with a plan for each.
+Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts,
+so that there is an answer before anything is solved. Every partition is first tried with one plan for all stages of
+equal content, that of the one with most micro-batches in flight, and then with a plan for each.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from planner.planning.plan_types import Plan
 
 WORK = 100_000
 """Ops in the graphs that one search plans or bounds, after which it tries no further partition."""
-UNITS_SHARE = 0.2
-"""Share of a limited time in which single units are bounded before the first partition is planned."""
+UNITS_SHARE = 0.5
+"""Share of a limited time that is left after the first plan in which single units are bounded."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class StageSearch:
     def run(self) -> StageSearchResult:
         try:
             if self.costs.deadline.seconds is not None:
-                self._try_standard()
+                self._try_balanced()
             self._try_best()
             for cuts in self._list_others():
                 self._try(cuts)
@@ -89,15 +89,19 @@ class StageSearch:
         """Return a lower bound of the step times the number of ranks."""
         return self._bound() * self.schedule.ranks
 
-    def _try_standard(self) -> None:
-        """Take standard layouts in the stages of the best partition by what is known."""
-        if (found := self._least()) is not None:
-            spans, plans = list(pairwise(found.cuts)), dict[int, Plan]()
+    def _try_balanced(self) -> None:
+        """Take the partition into stages of about equal least times: in standard layouts, then with plans."""
+        found = find_cheapest([np.square(work) for work in self.bounds.list_own_work()])
+        if found is not None:
+            spans, plans = list(pairwise(found[0])), dict[int, Plan]()
             for number in _list_inwards(len(spans)):
                 if (plan := self.costs.find_standard(*spans[number], self.held[number])) is None:
                     break
                 plans[number] = plan
-            self._submit(found.cuts, [plans.get(number) for number in range(len(spans))])
+            self._submit(found[0], [plans.get(number) for number in range(len(spans))])
+            self.costs.deadline.check()
+            self._submit(found[0], self._plan_alike(found[0]))
+            self.is_planned = bool(self.best)
         deadline = self.costs.deadline
         self.costs.bound_units(deadline.sooner((1 - UNITS_SHARE) * (deadline.left_s or 0.0)))
 
@@ -190,7 +194,7 @@ class StageSearch:
         """Keep the plans of all stages where their step is the best; None for a stage without one."""
         spans = list(pairwise(cuts))
         fitting = [plan for plan in plans if plan is not None]
-        if len(fitting) < len(spans):
+        if len(fitting) < len(spans) or any(plan.analysis is None for plan in fitting):
             return
         stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(spans, fitting, strict=True)]
         step = simulate_stages(self.schedule, stages, self.costs.model).step_ps

@@ -57,6 +57,8 @@ FAILED = CandidateResult("failed", None, 0.0, None, None, None, 0.0)
 FIRST_SHARE, TIME_SHARE = 0.8, 0.5
 """A candidate gets no more than this share of the time that is left, so that others are planned too: the first share
 while no plan of as few devices is known."""
+STAGES_SHARE = 0.15
+"""The same of a candidate with stages, which always has a plan soon and takes all the time that it is given."""
 GRACE_S = 0.5
 """A process that still plans so long after the deadline is killed."""
 
@@ -183,6 +185,7 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
     try:
         share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
+        share = share if task.pipeline is None else STAGES_SHARE
         request = _limit_time(task.request, task.deadline, share=share)
         if task.pipeline is not None:
             return plan_candidate_stages(task, graph, hardware, request=request)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from planner.choose.formulate import Choice
 from planner.errors import InvalidRequest
+from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import MeshCandidate
 from planner.judge.pareto import Point
 from planner.pipeline_stages.request import PipelineRequest
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
+from planner.rewrite.accumulate import accumulate_gradients
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -80,6 +82,10 @@ class CapacityQuestion:
             if whole is not None and (asked.batch is None or whole % asked.batch):
                 got = f"{whole}, with {asked.batch or 'an unknown number of'} sequences a pass"
                 raise InvalidRequest("global batch", got=got, wanted="a multiple of the sequences of every graph")
+
+    def build_step(self, graph: Graph) -> Graph:
+        """Return the graph of a step of all micro-batches, the same one for all candidates of a graph."""
+        return _build_step(graph, self.request.microbatches, self.request.global_batch)
 
     @cached_property
     def unit(self) -> str:
@@ -163,3 +169,8 @@ class SkippedCandidate:
 
     skip_reason: str
     dominated_by: int | None = None
+
+
+@lru_cache(maxsize=64)
+def _build_step(graph: Graph, microbatches: int, global_batch: int | None) -> Graph:
+    return accumulate_gradients(graph, microbatches, global_batch)

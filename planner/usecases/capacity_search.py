@@ -23,7 +23,6 @@ from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.tied_parameters import list_units
 from planner.planning.deadline import Deadline
 from planner.planning.plan_search import is_pinned
-from planner.rewrite.accumulate import accumulate_gradients
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases.capacity_question import (
     CandidateResult,
@@ -79,7 +78,7 @@ class CapacitySearch:
             recompute = self.question.request.recompute != "none"
             graphs = [self._graphs[one.graph]]
             if one.stages > 1:
-                graphs = [self._accumulate(units.graph) for units in self._units[one.graph]]
+                graphs = [self.question.build_step(units.graph) for units in self._units[one.graph]]
             hardware, is_plain = self.hardware[one.hardware], all(self._list_schedules(one))
             floors = [bound_candidate(g, hardware, one, is_plain=is_plain, recompute=recompute) for g in graphs]
             known[key] = Floor(min(f.step_s for f in floors), min(f.peak_bytes for f in floors))
@@ -103,10 +102,7 @@ class CapacitySearch:
     @cached_property
     def _graphs(self) -> tuple[Graph, ...]:
         """The graphs of a step."""
-        return tuple(map(self._accumulate, self._passes))
-
-    def _accumulate(self, graph: Graph) -> Graph:
-        return accumulate_gradients(graph, self.question.request.microbatches, self.question.request.global_batch)
+        return tuple(map(self.question.build_step, self._passes))
 
     @cached_property
     def _passes(self) -> tuple[Graph, ...]:
