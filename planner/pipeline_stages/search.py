@@ -172,12 +172,13 @@ class StageSearch:
     def _plan_alike(self, cuts: Cuts) -> list[Plan]:
         """Return plans for the stages of a partition, one for all of equal content where it fits them.
 
-        Each content that is not planned yet has an equal share of the time, and so has what follows.
+        Those with most micro-batches in flight come first. Each content that is not planned yet has an equal share of
+        the time, and so has what follows.
         """
         spans = list(pairwise(cuts))
         content = [self.costs.classes.list_equal(*span)[0] for span in spans]
         plans: dict[int, Plan] = {}
-        for number in _list_inwards(len(spans)):
+        for number in sorted(range(len(spans)), key=lambda number: self.held[number], reverse=True):
             known = self.costs.find_plan(*spans[number], self.held[number])
             left = {content[other] for other in range(len(spans)) if other not in plans}
             share, held = 1 / (1 + len(left)), self.held[number]
