@@ -7,12 +7,13 @@ The outcome is `complete` (every call has a row), `replicated` (with the calls t
 model), `failed` (any other error: a defect) or `timeout`. A document is loaded as a graph, but not planned.
 
 Without options all models are imported. `--only NAME ...`, `--failed` and `--missing` import some and keep the results
-of the others.
+of the others, with the commit at which they were measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -28,7 +29,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any, NamedTuple
 
-from benchmarks.record import RESULTS
+from benchmarks.measured import MEASURED, measured_commit
+from benchmarks.record import RESULTS, count_older
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import ShardplanError
@@ -45,6 +47,8 @@ CANNOT_EXPORT = ("model cannot be built", "torch.export cannot trace", "torch ca
 Outcome = tuple[str, str]
 Task = tuple[str, str]
 """A model and a step."""
+Row = dict[str, str]
+"""A model, the step, the outcome with its detail, and the commit at which it was measured."""
 Import = Callable[[str, str | None], dict[str, Any]]
 """Returns the document of a model; the second argument is the optimizer of a training step, None for a forward pass."""
 
@@ -121,11 +125,11 @@ def _end(pipe: Connection, child: Child) -> Outcome:
         child.process.join()
 
 
-def read_results(name: str) -> dict[Task, Outcome]:
-    """Return the outcomes in a benchmark's committed result."""
+def read_rows(name: str) -> dict[Task, Row]:
+    """Return the rows of a benchmark's committed result, each with the commit at which it was measured."""
     path = RESULTS / f"{name}.json"
-    rows = json.loads(path.read_text())["models"] if path.exists() else []
-    return {(row["model"], row["step"]): (row["outcome"], row["detail"]) for row in rows}
+    result = json.loads(path.read_text()) if path.exists() else {"commit": "", "models": []}
+    return {(row["model"], row["step"]): {"commit": result["commit"]} | row for row in result["models"]}
 
 
 def cover(name: str, families: Mapping[str, str], build: Import) -> Iterator[dict[str, Any]]:
@@ -147,23 +151,24 @@ def cover(name: str, families: Mapping[str, str], build: Import) -> Iterator[dic
     args = parser.parse_args()
     if unknown := set(args.only) - set(families):
         raise SystemExit(f"no model is called {', '.join(sorted(unknown))}")
-    known = read_results(name)
+    known, commit = read_rows(name), measured_commit(MEASURED[name])
     tasks = [(name, step) for name in args.only or families for step in STEPS]
     if args.missing:
         tasks = [task for task in tasks if task not in known]
     if args.failed:
-        tasks = [task for task in tasks if task not in known or known[task][0] != "complete"]
+        tasks = [task for task in tasks if task not in known or known[task]["outcome"] != "complete"]
     known = known if args.only or args.failed or args.missing else {}
-    for (model, step), outcome in measure(tasks, build, args.processes):
-        print(model, step, *outcome, flush=True)
-        known[model, step] = outcome
+    gc.freeze()  # what is imported here is not searched for garbage in every child
+    for (model, step), (outcome, detail) in measure(tasks, build, args.processes):
+        print(model, step, outcome, detail, flush=True)
+        known[model, step] = {"model": model, "step": step, "outcome": outcome, "detail": detail, "commit": commit}
         yield _result(families, known)
 
 
-def _result(families: Mapping[str, str], known: Mapping[Task, Outcome]) -> dict[str, Any]:
+def _result(families: Mapping[str, str], known: Mapping[Task, Row]) -> dict[str, Any]:
     """Return the results so far, with the number of models by family, step and outcome."""
     rows = [
-        {"model": name, "family": family, "step": step, "outcome": known[name, step][0], "detail": known[name, step][1]}
+        known[name, step] | {"family": family}
         for name, family in families.items()
         for step in STEPS
         if (name, step) in known
@@ -185,6 +190,8 @@ def coverage_table(result: dict[str, Any]) -> str:
         for step, counts in steps.items():
             cells = [str(counts.get(outcome, 0)) for outcome in OUTCOMES]
             lines.append(f"| {family} | {step} | {sum(counts.values())} | {' | '.join(cells)} |")
+    if older := count_older(result):
+        lines += ["", f"Imports at an earlier commit: {', '.join(f'{n} at {each}' for each, n in older.items())}."]
     left = {row["model"] for row in result["models"] if row["outcome"] != "complete"}
     complete = dict.fromkeys(row["model"] for row in result["models"] if row["model"] not in left)
     lines += ["", f"Complete in both steps ({len(complete)}): {', '.join(complete)}."]

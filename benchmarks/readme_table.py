@@ -7,7 +7,7 @@ from collections.abc import Collection
 from statistics import median_low
 from typing import Any, NamedTuple
 
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, count_older
 
 Result = dict[str, Any]
 
@@ -70,7 +70,9 @@ def _solving(result: Result) -> Figure:
 
 def _count_complete(result: Result, families: Collection[str]) -> str:
     counts = [steps["training"] for family, steps in result["counts"].items() if family in families]
-    return f"{sum(each.get('complete', 0) for each in counts)} of {sum(sum(each.values()) for each in counts)}"
+    value = f"{sum(each.get('complete', 0) for each in counts)} of {sum(sum(each.values()) for each in counts)}"
+    older = count_older(result).total()
+    return f"{value} ({older} of {len(result['models'])} imports at an earlier commit)" if older else value
 
 
 def _language_models(result: Result) -> Figure:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -34,6 +35,13 @@ def write(name: str, result: dict[str, Any], show: bool = True) -> None:
     (RESULTS / f"{name}.json").write_text(text + "\n")
     if show:
         print(text)
+
+
+def count_older(result: dict[str, Any]) -> Counter[str]:
+    """Return how many models of a result were measured at another commit than the last, by commit."""
+    commits = Counter(row.get("commit", result["commit"]) for row in result.get("models", ()))
+    del commits[result["commit"]]
+    return commits
 
 
 def shown(result: dict[str, Any], table: str) -> str:

@@ -1,8 +1,8 @@
 """Lists results that are older than the code they measure: `python -m benchmarks.stale`.
 
 A result is out of date where a file of its benchmark's paths (`benchmarks/measured.py`) has changed since the result's
-commit. This only reports, it does not fail; `make bench` measures again. In a shallow clone most commits are missing,
-which is reported too.
+commit, or since that of one of its models. This only reports, it does not fail; `make bench` measures again. In a
+shallow clone most commits are missing, which is reported too.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measured import DIRTY, MEASURED, ROOT, changed_since
-from benchmarks.record import RESULTS
+from benchmarks.record import RESULTS, count_older
 
 SHOWN = 3
-OLD, UNKNOWN, CURRENT = "old", "unknown", "current"
+STATES = OLD, UNKNOWN, CURRENT = "old", "unknown", "current"
 
 
 def report(results: Path = RESULTS, root: Path = ROOT) -> Iterator[str]:
     """Yield a line per result, out-of-date ones first; then the number of results of the current code."""
     found = {name: results / f"{name}.json" for name in MEASURED}
     lines = [_line(name, json.loads(path.read_text()), root) for name, path in found.items() if path.exists()]
-    order = (OLD, UNKNOWN, CURRENT)
-    yield from sorted(lines, key=lambda line: order.index(line.split()[0]))
+    yield from sorted(lines, key=lambda line: STATES.index(line.split()[0]))
     count = sum(line.startswith(CURRENT) for line in lines)
     yield f"{count} of {len(lines)} results are of today's code; `make bench` measures anew"
 
 
 def _line(name: str, result: dict[str, Any], root: Path) -> str:
-    state, why = _state(name, result["commit"], root)
+    states = [_state(name, commit, root) for commit in (result["commit"], *count_older(result))]
+    state, why = min(states, key=lambda each: STATES.index(each[0]))
     return f"{state:7}  {name}, measured at {result['commit']} on {result['date']}{why}"
 
 

@@ -96,6 +96,17 @@ def test_a_result_is_out_of_date_where_the_measured_code_has_changed(repository:
     assert changed_since(commit, MEASURED["solver"], repository) == ["solvers/code.py"]
 
 
+def test_a_result_is_as_old_as_its_oldest_model(repository: Path) -> None:
+    first = measured_commit(("solvers",), repository)
+    (repository / "solvers" / "code.py").write_text("second\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "second")
+    second = measured_commit(("solvers",), repository)
+    for models, state in ([], "current"), ([{"commit": second}, {}], "current"), ([{"commit": first}, {}], "old"):
+        result = {"commit": second, "date": "2026-01-01", "models": models}
+        (repository / "results" / "solver.json").write_text(json.dumps(result))
+        assert next(report(repository / "results", repository)).split()[0] == state
+
+
 def test_a_clone_without_the_commit_says_so(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     commit = measured_commit(("solvers",), repository)
     git(repository, "commit", "--quiet", "--allow-empty", "-m", "second")
