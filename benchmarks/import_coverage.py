@@ -128,7 +128,7 @@ def _end(pipe: Connection, child: Child) -> Outcome:
 def read_rows(name: str) -> dict[Task, Row]:
     """Return the rows of a benchmark's committed result, each with the commit at which it was measured."""
     path = RESULTS / f"{name}.json"
-    result = json.loads(path.read_text()) if path.exists() else {"commit": "", "models": []}
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"commit": "", "models": []}
     return {(row["model"], row["step"]): {"commit": result["commit"]} | row for row in result["models"]}
 
 
