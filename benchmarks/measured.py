@@ -62,6 +62,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
     "tenants": ("api",),
+    "time_limits": (*PLANNING, "planner/planning", "planner/usecases", "planner/run", "api/cli", *ZOO),
     "torch_layers": (*RUNNING, "planner/frontends"),
     "torch_overhead": PARALLELIZING,
     "torch_programs": (*RUNNING, "planner/export"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
+import solvers
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice
@@ -12,22 +14,27 @@ from planner.choose.hardware import Hardware
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
-from planner.judge.baseline_choice import write_baseline
-from planner.judge.pinned_layouts import list_pinned_layouts
-from planner.judge.standard_layouts import Baseline, list_baselines
-from planner.planning.certify import leave_coarse, leave_joined, leave_layout
+from planner.planning.certify import certify, leave_coarse, leave_joined
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter, TimeLimitReached
 from planner.planning.objectives import ObjectiveResult
-from planner.planning.plan_search import PlanSearch, is_pinned, list_levels, start_deadline, write_program
+from planner.planning.plan_search import PlanSearch, list_levels, start_deadline, write_program
 from planner.planning.plan_types import Plan, Request
 from planner.planning.remedies import try_remedies
+from planner.planning.standard_plan import StandardLayouts
 from planner.planning.step_graph import build_step
 from planner.run.executor import Progress
 from planner.run.validate import validate
 
-WRITE_SHARE = 6.0
-"""Writing the plan, its figures and its document take about so many times as long as finding the standard layouts."""
-__all__ = ["plan", "plan_step", "search_step", "solve_choice", "start_deadline", "validate_plan", "write_program"]
+__all__ = [
+    "plan",
+    "plan_step",
+    "search_step",
+    "solve_choice",
+    "solve_step",
+    "start_deadline",
+    "validate_plan",
+    "write_program",
+]
 
 
 def plan(
@@ -79,18 +86,14 @@ def plan_step(
     deadline = deadline or start_deadline(request)
     report = ProgressReporter(deadline, on_progress)
     report.begin("finding standard layouts")
-    began_s = deadline.elapsed_s
-    baselines = list_baselines(graph, model.mesh)
-    search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
-    pinned = list_pinned_layouts(graph, model, baselines, layout=request.layout) if is_pinned(graph) else []
-    search = PlanSearch(graph, model, request, search_ends, report, AxisUnits.of(model.mesh), baselines, pinned)
+    layouts = StandardLayouts.find(graph, model, request)
+    search_ends = layouts.leave_time(deadline)
+    units = AxisUnits.of(model.mesh)
+    search = PlanSearch(graph, model, request, search_ends, report, units, layouts.baselines, layouts.pinned)
     try:
         return try_remedies(search_step(search, known), search)
     except TimeLimitReached:
-        wall_s = deadline.elapsed_s
-        report.begin("pricing standard layouts")
-        layouts = _write_layouts(graph, model, pinned or baselines, deadline=deadline)
-        return leave_layout(graph, model, request, layouts=layouts, wall_s=wall_s)
+        return layouts.plan_best(deadline, report)
 
 
 def search_step(whole: PlanSearch, known: Collection[Choice] = ()) -> Plan:
@@ -110,22 +113,25 @@ def search_step(whole: PlanSearch, known: Collection[Choice] = ()) -> Plan:
         return leave_coarse(best, request, coarse[0], wall_s=deadline.elapsed_s)
 
 
-def _write_layouts(
-    graph: Graph, model: CostModel, baselines: Sequence[Baseline], *, deadline: Deadline
-) -> dict[str, tuple[Choice, Analysis]]:
-    """Return the standard layouts with their figures, at least one and those that can be written before the deadline.
+def solve_step(
+    graph: Graph, model: CostModel, request: Request, *, known: Collection[Choice] = (), cutoff: int | None = None
+) -> Plan:
+    """Return the best plan found, without the figures of standard layouts: one of these where the time is up.
 
-    The layouts that store least per device come first, as they are likely to fit.
+    Where it is proven that no step takes less than `cutoff` ps, the plan has no choice and its reason is
+    `solvers.CUT_OFF`.
     """
-    kinds = {entry.id: entry.type for entry in graph.inputs}
-    written: dict[str, tuple[Choice, Analysis]] = {}
-    by_storage = sorted(baselines, key=lambda each: sum(model.shard_bytes(kinds[i], s) for i, s in each.inputs.items()))
-    for each in by_storage:
-        if written and deadline.left_s == 0.0:
-            break
-        choice, program = write_baseline(graph, model, each)
-        written[each.name] = choice, Analysis(program, model)
-    return {each.name: written[each.name] for each in baselines if each.name in written}
+    deadline, step = start_deadline(request), _build_step(graph, model.mesh, request)
+    layouts = StandardLayouts.find(step, model, request)
+    with suppress(TimeLimitReached):
+        result = _find_choice(step, model, request, known=known, cutoff=cutoff, deadline=layouts.leave_time(deadline))
+        is_answer = result.choice is not None or result.solution.status != "unknown"
+        if is_answer or result.solution.reason == solvers.CUT_OFF:
+            program = None if result.choice is None else write_program(result.question, result.choice)
+            analysis = None if program is None else Analysis(program, model)
+            certificate = certify(result, step, model, request=request)
+            return Plan(step, model, request, certificate, result.choice, analysis, ())
+    return layouts.plan_best(deadline, ProgressReporter(deadline, None))
 
 
 def solve_choice(
@@ -136,8 +142,19 @@ def solve_choice(
     Where no choice is known to start from, a search with joined axes comes first where `plan` has one. Raises
     TimeLimitReached where the request's time limit is up before any choice is found.
     """
-    deadline = start_deadline(request)
     graph = _build_step(graph, model.mesh, request)
+    return _find_choice(graph, model, request, known=known, cutoff=cutoff, deadline=start_deadline(request))
+
+
+def _find_choice(
+    graph: Graph,
+    model: CostModel,
+    request: Request,
+    *,
+    known: Collection[Choice],
+    cutoff: int | None,
+    deadline: Deadline,
+) -> ObjectiveResult:
     whole, *joined = (
         PlanSearch(graph, model, request, deadline, ProgressReporter(deadline, None), units)
         for units in reversed(list_levels(graph, model.mesh, request))
@@ -167,13 +184,8 @@ def validate_plan(
     if plan.analysis is None:
         return plan
 
-    def report(done: int, total: int) -> None:
-        if deadline is not None:
-            deadline.check()
-        if on_progress is not None:
-            on_progress(done, total)
-
+    watched = (deadline or Deadline()).watch(on_progress)
     try:
-        return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=report))
+        return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=watched))
     except TimeLimitReached:
         return plan

@@ -18,8 +18,9 @@ from api.check.baseline_source import fetch_plans_from, read_base, read_given, w
 from api.check.junit import write_junit
 from api.check.markdown import write_markdown
 from api.check.sarif import build_sarif
-from api.cli.options import JsonOption, console, print_json
-from api.cli.progress import show_plan_progress
+from api.cli.command_start import command_deadline
+from api.cli.options import JsonOption, TimeLimitOption, console, print_json
+from api.cli.progress import report_progress, show_plan_progress
 from api.cli.render_check import render_check
 from api.options import DEFAULTS
 from api.units import parse_bytes
@@ -32,8 +33,9 @@ from planner.documents.json_writer import check_writable, write_json, write_text
 from planner.documents.waivers import read_waivers
 from planner.errors import InvalidRequest
 from planner.judge.check.limits import parse_limits
+from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
-from planner.usecases.check import CheckQuestion, compare_plans
+from planner.usecases.check import CheckQuestion, ComparedPlans, PlanOrGraph, compare_plans
 from planner.usecases.prove import verify_plan
 
 CHANGED, EXCEEDED = 2, 3
@@ -63,6 +65,7 @@ def check(
     memory_limit: Annotated[str | None, typer.Option(help="With --mesh: per device, e.g. 80GiB.")] = None,
     gap: Annotated[float, typer.Option(help="With --mesh: stop when the proven gap is this small.")] = DEFAULTS.gap,
     server: Server = None,
+    time_limit: TimeLimitOption = None,
     to_markdown: Annotated[Path | None, typer.Option("--markdown", help="For a step summary or a comment.")] = None,
     to_junit: Annotated[Path | None, typer.Option("--junit", help="JUnit XML.")] = None,
     to_sarif: Annotated[Path | None, typer.Option("--sarif", help="SARIF 2.1.0.")] = None,
@@ -76,12 +79,11 @@ def check(
         check_writable(path)
     limits = parse_limits(fail_on, "--fail-on")
     accepted_rises = read_waivers(waivers) if waivers else []
-    if proof:
-        verify_plan(read_json(new), read_json(proof), where=str(proof))
+    deadline = command_deadline(time_limit)
+    _verify(new, proof, deadline)
     question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
     sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
-    with show_plan_progress() as progress:
-        comparison = compare_plans(*sides, question, progress, fetch_plans_from(server) if server else None)
+    comparison = _compare(sides, question, server, deadline=deadline)
     report = dump_check(comparison, limits, accepted_rises, today=date.today())
     _write_reports(report, new, reports)
     if output and comparison.new:
@@ -89,6 +91,21 @@ def check(
     _print_report(report, as_json)
     if report["exceeded"] or (detailed and has_changes(report)):
         raise typer.Exit(EXCEEDED if report["exceeded"] else CHANGED)
+
+
+def _verify(new: Path, proof: Path | None, deadline: Deadline) -> None:
+    if proof is None:
+        return
+    with report_progress(deadline) as report:
+        verify_plan(read_json(new), read_json(proof), where=str(proof), report=report)
+
+
+def _compare(
+    sides: tuple[PlanOrGraph, PlanOrGraph], question: CheckQuestion | None, server: str | None, *, deadline: Deadline
+) -> ComparedPlans:
+    with show_plan_progress() as progress:
+        stored = fetch_plans_from(server) if server else None
+        return compare_plans(*sides, question, progress, stored, deadline=deadline)
 
 
 def _print_report(report: dict[str, Any], as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from api.cli.renamed import find_new_name
 from planner.errors import ShardplanError
+from planner.planning.deadline import TimeLimitReached
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -22,6 +23,8 @@ def run_reporting_errors(app: typer.Typer) -> int:
         code = get_command(app).main(prog_name="shardplan", standalone_mode=False)
     except ShardplanError as error:
         return _print_error("\n".join([str(error), *getattr(error, "__notes__", ())]))
+    except TimeLimitReached:
+        return _print_error("the time limit was up before there was an answer (wanted a longer --time-limit)")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

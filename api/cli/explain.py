@@ -11,11 +11,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.command_start import command_deadline
 from api.cli.memory_price import describe_memory_price
-from api.cli.options import JsonOption, PlanArgument, console, print_json
+from api.cli.options import JsonOption, PlanArgument, TimeLimitOption, console, print_json
+from api.cli.progress import report_progress
 from planner.choose.cost import PICO
 from planner.documents.explain import dump_decision, dump_overview, explain_plan
 from planner.documents.plans import read_plan
+from planner.documents.schemas import PlanDocument
+from planner.planning.deadline import ProgressReporter
 from planner.units import format_bytes, format_time
 
 Document = dict[str, Any]
@@ -25,26 +29,37 @@ ROWS, REASONS, SECONDS = 8, 3, 4.0
 def explain(
     plan_file: PlanArgument,
     name: Annotated[str | None, typer.Argument(metavar="[OP]", help="An op, or a graph input.")] = None,
-    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for problems that are re-solved.")] = SECONDS,
+    time_limit: TimeLimitOption = None,
     *,
     alternatives: Annotated[int, typer.Option(min=0, help="How many other options of OP to force, one by one.")] = ROWS,
     as_json: JsonOption = False,
 ) -> None:
     """Show where a plan's time and memory go, or what an op's other options would cost."""
-    document = read_plan(plan_file)
+    document, deadline = read_plan(plan_file), command_deadline(time_limit)
+    with report_progress(deadline) as report:
+        explanation = _explain(document, name, alternatives, report=report)
     if name is None:
-        explanation = dump_overview(document, time_limit)
         parts = _render_overview(explanation) if "step_ps" in explanation else _render_infeasible(explanation)
     else:
-        explained = explain_plan(document)
-        decision = explained.explain_decision(name)
-        forced = explained.force_options(decision, alternatives, time_limit)
-        explanation = dump_decision(explained, decision, forced)
         parts = _render_decision(explanation)
     if as_json:
         print_json(explanation)
     else:
         console().print(Group(*(Padding(part, (0, 0, 1, 0)) for part in parts)))
+
+
+def _explain(document: PlanDocument, name: str | None, alternatives: int, *, report: ProgressReporter) -> Document:
+    """Return the explanation of a plan, or of an op.
+
+    Options are re-solved in SECONDS or in the time that is left; for a deterministic plan a limit is one of work.
+    """
+    left_s = report.deadline.seconds if document.request.deterministic else report.deadline.left_s
+    seconds = SECONDS if left_s is None else left_s
+    if name is None:
+        return dump_overview(document, seconds, report)
+    explained = explain_plan(document, report)
+    decision = explained.explain_decision(name)
+    return dump_decision(explained, decision, explained.force_options(decision, alternatives, seconds))
 
 
 def _render_overview(explanation: Document) -> Iterator[Any]:
@@ -75,6 +90,9 @@ def _render_overview(explanation: Document) -> Iterator[Any]:
     yield _render_peak(explanation["memory"])
     price = explanation["memory_price_s_per_gib"]
     yield Text(describe_memory_price(price) or "the memory limit is not binding")
+    if explanation["sensitivity"] is None:
+        yield Text("the time limit was up before other bandwidths were looked at")
+        return
     lines = [
         f"{break_even['link']} at {break_even['factor']:.3g} of its bandwidth: {break_even['layout']} is faster"
         for break_even in explanation["sensitivity"]

@@ -27,6 +27,10 @@ DatabaseOption = Annotated[
         help="A file of SQLite (else one in the user's data directory), or postgresql://….",
     ),
 ]
+TimeLimitOption = Annotated[
+    float | None,
+    typer.Option("--time-limit", min=0, help="Seconds of the whole command; the answer is what is known by then."),
+]
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan document.")]
 
 

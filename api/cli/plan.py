@@ -13,20 +13,24 @@ from api.cli.command_start import command_start
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
 from api.cli.plan_stages import plan_stages, print_stages
-from api.cli.progress import show_plan_progress, show_run_progress
+from api.cli.progress import report_progress, show_plan_progress, show_run_progress
 from api.cli.render_plan import render_plan
 from api.cli.solver_log import LogOption, write_solver_log
 from api.options import PipelineOptions, PlanOptions, RunOptions
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
+from planner.choose.formulate import Choice
 from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import check_writable, write_json
 from planner.documents.plans import dump_plan
 from planner.errors import InvalidRequest
+from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.run.validate import check_backend
 from planner.usecases.prove import check_provable, prove_plan
 
+PROOF_SHARE = 0.5
+"""Share of the time that is left for the proof: it formulates the problem again, as planning did."""
 INFEASIBLE = 4
 """The exit code where no plan fits the memory limit."""
 
@@ -61,11 +65,11 @@ def plan(
             graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate
         )
     else:
-        planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin)
-        planned = _validate(planned, run) if validate else planned
-        document = dump_plan(planned)
+        ends = _find_plan_deadline(request, proof)
+        planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
+        document = dump_plan(planned := _validate(planned, run) if validate else planned)
         if proof and planned.choice:
-            write_json(proof, prove_plan(document, planned.choice))
+            _write_proof(proof, document, planned.choice, request)
         if log:
             write_solver_log(log, planned.certificate.log, planned.certificate.trajectory)
     if output:
@@ -86,11 +90,38 @@ def _validate(planned: Plan, run: RunOptions) -> Plan:
         return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress, deadline=deadline)
 
 
-def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, pin: Path | None = None) -> Plan:
-    """Return the plan of a graph file, showing progress. `name`: the hardware; else the mesh's device, else the
-    default.
-    """
+def _find_plan_deadline(request: Request, proof: Path | None) -> Deadline:
+    """Return when a plan has to be found so that there is time for its proof, if one is asked for."""
     deadline = pipeline.start_deadline(request, command_start())
+    return deadline if proof is None else deadline.sooner(PROOF_SHARE * (deadline.left_s or 0.0))
+
+
+def _write_proof(path: Path, document: dict[str, Any], choice: Choice, request: Request) -> None:
+    """Write the proof of a plan, or say that there was no time for one."""
+    try:
+        with report_progress(pipeline.start_deadline(request, command_start())) as report:
+            proof = prove_plan(document, choice, report=report)
+    except TimeLimitReached:
+        typer.echo(f"shardplan: {path}: no proof is written, as the time limit was up", err=True)
+    else:
+        write_json(path, proof)
+
+
+def plan_graph(
+    graph: Path,
+    mesh: Mesh,
+    name: str | None,
+    *,
+    request: Request,
+    pin: Path | None = None,
+    deadline: Deadline | None = None,
+) -> Plan:
+    """Return the plan of a graph file, showing progress.
+
+    name      of the hardware; None: that of the mesh's device, or the default
+    deadline  None: the request's time limit from the start of the command
+    """
+    deadline = deadline or pipeline.start_deadline(request, command_start())
     profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
     with show_plan_progress() as progress:

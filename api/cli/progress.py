@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 import solvers
-from planner.planning.deadline import OnPlanProgress
+from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter
 from planner.progress import describe_progress, describe_search
 from planner.units import format_share
 from planner.usecases.capacity_search import CapacitySearch
@@ -23,6 +23,13 @@ def show_plan_progress() -> Iterator[OnPlanProgress]:
     """Yield a callback that shows the stage, incumbent, bound, gap and elapsed seconds of a plan."""
     with _status_line() as show:
         yield lambda state: show(describe_progress(state))
+
+
+@contextmanager
+def report_progress(deadline: Deadline) -> Iterator[ProgressReporter]:
+    """Yield a reporter, with the deadline of the command, that shows its stages."""
+    with show_plan_progress() as on_progress:
+        yield ProgressReporter(deadline, on_progress)
 
 
 @contextmanager

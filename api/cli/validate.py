@@ -6,7 +6,8 @@ from typing import Any
 
 import typer
 
-from api.cli.options import JsonOption, PlanArgument, console, print_json
+from api.cli.command_start import command_deadline
+from api.cli.options import JsonOption, PlanArgument, TimeLimitOption, console, print_json
 from api.cli.parameters import with_options
 from api.cli.progress import show_run_progress
 from api.cli.render_pipeline import format_stage_verdict
@@ -25,20 +26,26 @@ from planner.run.validate import validate as run_plan
 def validate(
     plan_file: PlanArgument,
     options: ValidationOptions,
+    *,
+    time_limit: TimeLimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a plan, compare it with the unsharded graph, and show the first difference (exit code 1 where they differ).
+    """Run a plan, compare it with the unsharded graph, and show the first difference (exit code 1 where they differ,
+    or the run does not end within --time-limit).
 
     The devices are logical ones in one process (numpy, cupy), or a process each (mpi, nccl).
     """
     raw = read_json(plan_file)
     if is_pipeline(raw):
+        if time_limit is not None:
+            raise InvalidRequest("--time-limit of a run in stages", got=time_limit, wanted="none yet")
         _validate_stages(parse_pipeline(raw, str(plan_file)), options, as_json=as_json)
         return
     program = load_program(parse_plan(raw, str(plan_file)))
     with show_run_progress("validating") as progress:
+        watched = command_deadline(time_limit).watch(progress)
         verdict = dump_verdict(
-            run_plan(program, options.backend, options.shrink, options.precision, options.seed, progress)
+            run_plan(program, options.backend, options.shrink, options.precision, options.seed, watched)
         )
     if as_json:
         print_json(verdict)

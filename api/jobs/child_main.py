@@ -125,7 +125,8 @@ def report_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     if is_pipeline(first) and not others:
         report = dump_pipeline_report(first, "plan")
     else:
-        report = dump_report(*(parse_plan(plan, "plan") for plan in task["plans"]))
+        compare_to = parse_plan(others[0], "plan") if others else None
+        report = dump_report(parse_plan(first, "plan"), compare_to)
     return {}, html_page(report) if task["form"] == "html" else report
 
 

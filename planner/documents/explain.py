@@ -17,13 +17,14 @@ from planner.judge.cost_breakdown import find_largest_tensors, find_slowest_ops,
 from planner.judge.explain import Decision, OptionCost
 from planner.judge.matmul_bounds import ProductCommunication, measure_products
 from planner.judge.what_if import ForcedOptionCost
+from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.plan_types import Request
 from planner.usecases.explain import PlanExplanation, analyze_at_least_limit
 
 MAX_ROWS = 20
 
 
-def explain_plan(document: PlanDocument) -> PlanExplanation:
+def explain_plan(document: PlanDocument, report: ProgressReporter | None = None) -> PlanExplanation:
     """Return the explanation of a plan document; its terms are times, whatever the plan minimises.
 
     The memory limit is the plan's, or its peak where it minimises memory. Raises InvalidDocument where the plan is
@@ -34,7 +35,8 @@ def explain_plan(document: PlanDocument) -> PlanExplanation:
     request, solver = document.request, document.solver
     limit = solver.objective_bytes if request.objective == "memory" else request.memory_limit_bytes
     bound = round(solver.bound_s / PICO)
-    return PlanExplanation(program, model, limit or request.memory_limit_bytes, bound, load_request(document))
+    report, most = report or ProgressReporter(Deadline(), None), limit or request.memory_limit_bytes
+    return PlanExplanation(program, model, most, bound, load_request(document), report)
 
 
 def load_request(document: PlanDocument) -> Request:
@@ -42,14 +44,15 @@ def load_request(document: PlanDocument) -> Request:
     return Request(**document.request.model_dump() | {"time_limit_s": None})
 
 
-def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:
+def dump_overview(document: PlanDocument, seconds: float, report: ProgressReporter | None = None) -> dict[str, Any]:
     """Return where time and memory go, or, for an infeasible plan, what does not fit.
 
-    `seconds`: the time limit of the solve that finds a plan at the least sufficient limit.
+    `seconds`: the time limit of the solve that finds a plan at the least sufficient limit. Where the deadline of
+    `report` is over before the break-evens are known, `sensitivity` is None.
     """
     if not document.program:
         return _dump_infeasible(document, seconds)
-    explanation = explain_plan(document)
+    explanation = explain_plan(document, report)
     analysis = explanation.analysis
     return {
         "plan": document.id,
@@ -64,8 +67,15 @@ def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:
         "products": _dump_products(analysis, explanation.limit_bytes),
         "memory": _dump_memory(analysis, explanation.limit_bytes),
         "memory_price_s_per_gib": document.solver.memory_price_s_per_gib,
-        "sensitivity": [asdict(break_even) for break_even in explanation.break_evens()],
+        "sensitivity": _dump_sensitivity(explanation),
     }
+
+
+def _dump_sensitivity(explanation: PlanExplanation) -> list[dict[str, Any]] | None:
+    try:
+        return [asdict(break_even) for break_even in explanation.break_evens()]
+    except TimeLimitReached:
+        return None
 
 
 def _dump_products(analysis: Analysis, limit: int) -> list[dict[str, Any]]:

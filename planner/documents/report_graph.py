@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from planner.judge.alternatives import Alternative, find_alternatives
 from planner.judge.analysis import Analysis
 from planner.judge.overlap import assign_streams, schedule_overlap
 from planner.judge.overlap_schedule import COMPUTE
+from planner.planning.deadline import TimeLimitReached
 from planner.usecases.explain import PlanExplanation
 
 ReadPath = tuple[int, tuple[int, ...]]
@@ -38,9 +40,11 @@ class _StringTable(dict[str, int]):
 
 
 def dump_report_graph(explanation: PlanExplanation) -> dict[str, Any]:
-    """Return the columns of a plan's program, with the best alternatives of every op."""
+    """Return the columns of a plan's program, with the best alternatives of every op where there is time for them."""
     strings, analysis = _StringTable(), explanation.analysis
-    alternatives = find_alternatives(explanation.question, explanation.strategies, OPTIONS)
+    alternatives: Mapping[str, Sequence[Alternative]] = {}
+    with suppress(TimeLimitReached):
+        alternatives = find_alternatives(explanation.question, explanation.strategies, OPTIONS)
     paths = _read_paths(analysis.program)
     columns = {
         "values": _dump_values(analysis, strings),

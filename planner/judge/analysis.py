@@ -39,16 +39,19 @@ class Analysis:
 
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
-        """Time of each instruction, in all of its trips. Equal ops of repeated layers are priced once."""
+        """Time of each instruction, in all of its trips. Equal ops and moves of repeated layers are priced once."""
         known: dict[object, int] = {}
         listed = zip(self.program.instructions, self.program.trips, strict=True)
         return tuple(trips * self._time_ps(done, known) for done, trips in listed)
 
     def _time_ps(self, done: Instruction, known: dict[object, int]) -> int:
+        key: object
         if isinstance(done, Reshard):
-            return price_instruction(self.model, done, self.program.values)
-        types = tuple(self.program.values[name].type for name in done.operands)
-        key = price_key(done.op), id(done.op.rule), done.op.results, types, done.option
+            source = self.program.values[done.operand]
+            key = done.collective, source.sharding, source.type
+        else:
+            types = tuple(self.program.values[name].type for name in done.operands)
+            key = price_key(done.op), id(done.op.rule), done.op.results, types, done.option
         if key not in known:
             known[key] = price_instruction(self.model, done, self.program.values)
         return known[key]

@@ -96,15 +96,17 @@ def _live_bytes(graph: Graph, recompute: bool) -> Iterator[int]:
         value: max(len(graph.ops) if r.op is None else r.op for r in who) for value, who in find_readers(graph).items()
     }
     sums = {value: graph.types[value].bytes for op in graph.ops if op.accumulates for value in op.values}
-    live = dict(sums)
+    live, held, summed = dict(sums), sum(sums.values()), sum(sums.values())
     for position, op in enumerate(graph.ops):
-        live |= dict(zip(op.values, (kind.bytes for kind in op.results), strict=True))
-        around = {
-            value: graph.types[value].bytes
-            for value in {*op.inputs, *op.values, *(sums.keys() & live.keys())} - outside
-        }
-        yield inputs + sum((around if recompute else live).values())
-        for value in {*op.inputs, *op.values} & live.keys():
+        for value, kind in zip(op.values, op.results, strict=True):
+            held += 0 if value in live else kind.bytes
+            live.setdefault(value, kind.bytes)
+        near = {*op.inputs, *op.values} - outside
+        around = summed + sum(graph.types[value].bytes for value in near if value not in sums or value not in live)
+        yield inputs + (around if recompute else held)
+        for value in near & live.keys():
             if last.get(value, position) <= position:
-                del live[value]
+                held -= live[value]
+                summed -= live.pop(value) if value in sums else 0
+                live.pop(value, None)
     yield inputs + sum(graph.types[value].bytes for value in set(graph.outputs) - outside)

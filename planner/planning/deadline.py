@@ -38,6 +38,16 @@ class Deadline:
         if self.left_s == 0.0:
             raise TimeLimitReached
 
+    def watch(self, on_progress: Callable[[int, int], None] | None = None) -> Callable[[int, int], None]:
+        """Return a callback for (done, total) that passes both on, and raises TimeLimitReached when the time is up."""
+
+        def note_progress(done: int, total: int) -> None:
+            self.check()
+            if on_progress is not None:
+                on_progress(done, total)
+
+        return note_progress
+
     def sooner(self, seconds: float) -> Deadline:
         """Return the deadline that leaves these seconds for the work that follows."""
         return self if self.seconds is None else replace(self, seconds=max(0.0, self.seconds - seconds))

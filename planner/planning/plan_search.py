@@ -19,7 +19,7 @@ from functools import cached_property, partial
 import solvers
 from planner.choose.axis_units import MAX_ORDERED_AXES, AxisUnits
 from planner.choose.cost import PICO, CostModel
-from planner.choose.formulate import Choice, Formulation, formulate
+from planner.choose.formulate import Choice, Formulation
 from planner.choose.rematerialization import find_recomputable_ops
 from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
@@ -36,6 +36,7 @@ from planner.planning.last_changes import improve_result
 from planner.planning.objectives import ObjectiveResult, ObjectiveSolver
 from planner.planning.overlap_pricing import choose_by_schedule
 from planner.planning.plan_types import BaselineFigures, Plan, Request
+from planner.planning.timed_formulation import formulate_in_time
 from planner.rewrite.materialize import materialize
 
 COARSE_UNITS = 2
@@ -201,14 +202,9 @@ class PlanSearch:
         )
 
     def _formulate(self, priced: CostModel, most: int, *, late: Mapping[str, int]) -> Formulation:
-        self.report.begin("pricing reshards")
-        values = len(self.graph.types)
-
-        def on_built(done: int) -> None:
-            self.deadline.check()
-            self.report.count(min(done, values), values)
-
-        return formulate(self.graph, priced, most, late=late, units=self.units, on_built=on_built)
+        return formulate_in_time(
+            self.graph, priced, most, late=late, units=self.units, deadline=self.deadline, report=self.report
+        )
 
 
 def start_deadline(request: Request, started_s: float | None = None) -> Deadline:

@@ -53,16 +53,25 @@ class Execution:
 
 
 def run_whole(
-    graph: Graph, arrays: Mapping[str, Array], xp: Any, *, precision: str, later: LaterData = ()
+    graph: Graph,
+    arrays: Mapping[str, Array],
+    xp: Any,
+    *,
+    precision: str,
+    later: LaterData = (),
+    on_progress: Progress | None = None,
 ) -> dict[str, Array]:
     """Compute every value of the graph unsharded; `later` are the data of the micro-batches after the first.
 
     What a micro-batch computes is that of the last one, and of an accumulator the sum over all.
     """
     values: dict[str, Array] = {}
+    runs, ops = 1 + len(later), len(graph.ops)
     for number, data in enumerate((arrays, *later)):
         values |= data
-        for op in graph.ops:
+        for place, op in enumerate(graph.ops):
+            if on_progress is not None:
+                on_progress(number * ops + place, runs * ops)
             if op.phase == "update" and number < len(later):
                 continue
             done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)

@@ -174,7 +174,9 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
     arrays = random_inputs(program.graph, xp, precision, seed=verdict.seed)
     later = random_later_data(program.graph, xp, precision, seed=verdict.seed)
     with np.errstate(all="ignore"):  # what is not finite must be so on both sides
-        whole = run_whole(drop_all_clones(program.graph), arrays, xp, precision=precision, later=later)
+        whole = run_whole(
+            drop_all_clones(program.graph), arrays, xp, precision=precision, later=later, on_progress=on_progress
+        )
         if verdict.backend in OVER_MPI:
             done = run_over_mpi(program, precision, verdict.seed, backend=verdict.backend)
         else:

@@ -34,11 +34,9 @@ from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import parse_hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.judge.analysis import Analysis
 from planner.judge.step_interval import find_interval
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.planning.deadline import Deadline, TimeLimitReached
-from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
@@ -59,8 +57,11 @@ FIRST_SHARE, TIME_SHARE = 0.8, 0.5
 while no plan of as few devices is known."""
 STAGES_SHARE = 0.15
 """The same of a candidate with stages, which always has a plan soon and takes all the time that it is given."""
-GRACE_S = 0.5
-"""A process that still plans so long after the deadline is killed."""
+GRACE_S, FIRST_GRACE_S = 0.5, 10.0
+"""A process that still plans so long after the deadline is killed; the latter while no plan of as few devices is
+known, so that the answer is not empty."""
+LEAST_S = 0.01
+"""The time limit of a candidate for which no time is left: it is planned in a standard layout."""
 
 
 def search_meshes(
@@ -104,16 +105,17 @@ def _plan_candidates(
     on_start: OnCandidate | None,
     on_outcome: OnCandidate | None,
 ) -> None:
-    waiting = search.sort_candidates(set(search.order) - search.outcomes.keys())
+    waiting, is_begun = search.sort_candidates(set(search.order) - search.outcomes.keys()), bool(search.outcomes)
     running: deque[tuple[int, Callable[[], CandidateResult]]] = deque()
     while waiting or running:
         while waiting and len(running) < processes:
             number = _take_next(search, waiting, deadline)
-            late = SkippedCandidate("time") if deadline.left_s == 0.0 else None
+            late = SkippedCandidate("time") if is_begun and deadline.left_s == 0.0 else None
             reason = search.find_skip_reason(number) or late
             if reason is None and (wait := begin(search.make_task(number, deadline))):
                 running.append((number, wait))
                 search.running.append(number)
+                is_begun = True
                 if on_start is not None:
                     on_start(search, number)
             else:
@@ -135,14 +137,17 @@ def _take_next(search: CapacitySearch, waiting: list[int], deadline: Deadline) -
     """Remove and return the next candidate to plan.
 
     It is the first in order; but as long as time is limited and no plan is known, the one that is likely to have a plan
-    soon: most devices, fewest axes, fewest tokens.
+    soon: the largest axis that splits the batch evenly, as data parallelism does; then most devices, fewest axes,
+    fewest tokens.
     """
     place = 0
     if deadline.seconds is not None and search.question.pipeline is None and not search.running and not search.points():
 
-        def ease(number: int) -> tuple[int, int, int]:
+        def ease(number: int) -> tuple[int, int, int, int]:
             one = search.question.candidates[number]
-            return one.devices, -len(one.mesh.axes), -(search.question.graphs[one.graph].tokens or 0)
+            batch = search.question.graphs[one.graph].batch or 0
+            splits = max((axis.size or 1 for axis in one.mesh.axes if batch % (axis.size or 1) == 0), default=1)
+            return splits, one.devices, -len(one.mesh.axes), -(search.question.graphs[one.graph].tokens or 0)
 
         place = max(range(len(waiting)), key=lambda each: ease(waiting[each]))
     return waiting.pop(place)
@@ -165,8 +170,10 @@ def _start_workers(processes: int) -> Iterator[StartTask]:
 def _plan_isolated(task: CandidateTask, cancelled: Event) -> CandidateResult:
     """Plan a candidate in a process of its own, which is killed when its result is not wanted any more."""
 
+    grace_s = FIRST_GRACE_S if task.cutoff_s is None else GRACE_S
+
     def is_unwanted() -> bool:
-        return cancelled.is_set() or task.deadline.is_within(-GRACE_S)
+        return cancelled.is_set() or task.deadline.is_within(-grace_s)
 
     try:
         return run_isolated(partial(plan_candidate, task), is_unwanted)
@@ -183,50 +190,47 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     known = [] if task.start is None else [task.start]
     cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
-    try:
-        share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
-        share = share if task.pipeline is None else STAGES_SHARE
-        request = _limit_time(task.request, task.deadline, share=share)
-        if task.pipeline is not None:
+    share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
+    request = _limit_time(task.request, task.deadline, share=share if task.pipeline is None else STAGES_SHARE)
+    if task.pipeline is not None:
+        try:
+            task.deadline.check()
             return plan_candidate_stages(task, graph, hardware, request=request)
-        result = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), request, known=known, cutoff=cutoff)
-    except TimeLimitReached:
-        return UNFINISHED
-    solution, wall_s = result.solution, time.monotonic() - began
-    if solution.reason == solvers.CUT_OFF:
-        return CandidateResult(BOUNDED, None, solution.bound * PICO, None, None, None, wall_s, None)
-    low_s, high_s = _find_step_interval(result)
+        except TimeLimitReached:
+            return UNFINISHED
+    plan = pipeline.solve_step(graph, CostModel(task.mesh, hardware), request, known=known, cutoff=cutoff)
+    proven, wall_s = plan.certificate, time.monotonic() - began
+    if proven.reason == solvers.CUT_OFF:
+        return CandidateResult(BOUNDED, None, proven.bound_s, None, None, None, wall_s, None)
+    low_s, high_s = _find_step_interval(plan)
     return CandidateResult(
-        status=solution.status,
-        objective_s=None if solution.cost is None else solution.cost * PICO,
-        bound_s=solution.bound * PICO,
-        gap=solution.gap,
-        peak_bytes=None
-        if solution.assignment is None
-        else solvers.evaluate(result.question.problem, solution.assignment).peak,
-        least_limit_bytes=solution.min_feasible_limit,
+        status=proven.status,
+        objective_s=proven.objective_s,
+        bound_s=proven.bound_s,
+        gap=proven.gap,
+        peak_bytes=None if plan.analysis is None else plan.analysis.peak_bytes,
+        least_limit_bytes=proven.least_limit_bytes,
         wall_s=wall_s,
-        choice=result.choice,
+        choice=plan.choice,
         low_s=low_s,
         high_s=high_s,
     )
 
 
-def _find_step_interval(result: ObjectiveResult) -> tuple[float, float] | tuple[None, None]:
+def _find_step_interval(plan: Plan) -> tuple[float, float] | tuple[None, None]:
     """Return the ends of the interval of a plan's step; None without a plan."""
-    if result.choice is None or result.solution.cost is None:
+    if plan.analysis is None or plan.certificate.objective_s is None:
         return None, None
-    program = pipeline.write_program(result.question, result.choice)
-    interval = find_interval(Analysis(program, result.question.model), result.solution.cost * PICO)
+    interval = find_interval(plan.analysis, plan.certificate.objective_s)
     return interval.low_s, interval.high_s
 
 
 def _limit_time(request: Request, deadline: Deadline, *, share: float) -> Request:
-    """Return the request with no more than a share of the time left. Raises TimeLimitReached where none is left."""
-    deadline.check()
+    """Return the request with no more than a share of the time left."""
     if deadline.left_s is None:
         return request
-    return replace(request, time_limit_s=min(share * deadline.left_s, request.time_limit_s or math.inf))
+    left_s = max(LEAST_S, share * deadline.left_s)
+    return replace(request, time_limit_s=min(left_s, request.time_limit_s or math.inf))
 
 
 def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None = None) -> Plan | PipelinePlan:
@@ -234,7 +238,9 @@ def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None 
 
     It has no program where the `deadline` is reached. Raises TimeLimitReached where it was before.
     """
-    request = _limit_time(search.question.request, deadline or Deadline(), share=TIME_SHARE)
+    deadline = deadline or Deadline()
+    deadline.check()
+    request = _limit_time(search.question.request, deadline, share=TIME_SHARE)
     task, outcome = search.make_task(number), search.outcomes[number]
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     hardware = parse_hardware(task.profile)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from planner import pipeline
 from planner.choose.cost import CostModel
@@ -29,7 +28,7 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.judge.check.equivalence import align_order, is_equivalent
 from planner.judge.graph_matching import match_edited, match_graphs
-from planner.planning.deadline import OnPlanProgress
+from planner.planning.deadline import Deadline, OnPlanProgress
 from planner.planning.plan_types import Request
 
 PlanOrGraph = PlanDocument | GraphDocument
@@ -40,6 +39,7 @@ PlanAgain = Callable[[Graph, "CheckQuestion"], PlanDocument]
 UNCHANGED = "the graphs are equal: nothing was planned"
 CLOCKED = "a time limit may have stopped it"
 REPLANNED_NOTE = f"plan was planned again: {CLOCKED}; a deterministic plan is not planned again"
+LIMITED_NOTE = "planned within {:g} s: part of a change may be due to the time limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,17 @@ def compare_plans(
     question: CheckQuestion | None = None,
     on_progress: OnPlanProgress | None = None,
     kept: FindPlan | None = None,
+    *,
+    deadline: Deadline | None = None,
 ) -> ComparedPlans:
     """Return base and new as plans of one question.
 
-    `question` is used where neither is a plan; a stored plan that `kept` returns is not planned again. Raises
-    InvalidRequest where base and new cannot be compared, and the errors of planning.
+    `question` is used where neither is a plan; a stored plan that `kept` returns is not planned again. With a
+    `deadline` plans are not deterministic, but the best that are known then. Raises InvalidRequest where base and new
+    cannot be compared, and the errors of planning.
     """
-    plan_again = partial(_plan_document, on_progress, kept)
+    to_plan = sum(_comparable(given) is None for given in (base, new))
+    plan_again = _Planner(on_progress, kept, deadline or Deadline(), max(1, to_plan)).plan_document
     plans = [given for given in (base, new) if isinstance(given, PlanDocument)]
     if len(plans) == 2:
         return _compare_finished(plans[0], plans[1], plan_again)
@@ -112,7 +116,8 @@ def compare_plans(
     notes = (
         f"the {side} {REPLANNED_NOTE}" for side, given in zip(SIDES, (base, new), strict=True) if _is_clocked(given)
     )
-    return ComparedPlans(one, other, False, tuple(notes), _replanned((base, new), (one, other)))
+    limited = [] if deadline is None or deadline.seconds is None else [LIMITED_NOTE.format(deadline.seconds)]
+    return ComparedPlans(one, other, False, (*notes, *limited), _replanned((base, new), (one, other)))
 
 
 def _unchanged(base: PlanOrGraph, new: PlanOrGraph, plan_again: PlanAgain) -> ComparedPlans:
@@ -132,15 +137,29 @@ def read_graph(given: PlanOrGraph, mesh: Mesh) -> Graph:
     return load_graph(given.graph.document if isinstance(given, PlanDocument) else given, mesh)
 
 
-def _plan_document(
-    on_progress: OnPlanProgress | None, kept: FindPlan | None, graph: Graph, asked: CheckQuestion
-) -> PlanDocument:
-    if kept is not None:
-        identity = dump_identity(graph, CostModel(asked.mesh, asked.hardware), asked.request)["id"]
-        if (known := kept(identity)) is not None:
-            return known
-    plan = pipeline.plan(graph, asked.mesh, asked.hardware, request=asked.request, on_progress=on_progress)
-    return parse_plan(json.loads(json.dumps(dump_plan(plan))), "the plan")
+@dataclass
+class _Planner:
+    """Plans graphs, `remaining` of them before the deadline, each in an equal part of the time that is left."""
+
+    on_progress: OnPlanProgress | None
+    kept: FindPlan | None
+    deadline: Deadline
+    remaining: int
+
+    def plan_document(self, graph: Graph, asked: CheckQuestion) -> PlanDocument:
+        if self.kept is not None:
+            identity = dump_identity(graph, CostModel(asked.mesh, asked.hardware), asked.request)["id"]
+            if (known := self.kept(identity)) is not None:
+                return known
+        request, deadline, left_s = asked.request, None, self.deadline.left_s
+        if left_s is not None:
+            deadline = self.deadline.sooner(left_s - left_s / max(1, self.remaining))
+            request = replace(request, deterministic=False, time_limit_s=self.deadline.seconds)
+        self.remaining -= 1
+        plan = pipeline.plan(
+            graph, asked.mesh, asked.hardware, request=request, on_progress=self.on_progress, deadline=deadline
+        )
+        return parse_plan(json.loads(json.dumps(dump_plan(plan))), "the plan")
 
 
 def _comparable(given: PlanOrGraph) -> PlanDocument | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner import pipeline
 from planner.choose.cost import CostModel
-from planner.choose.formulate import Formulation, formulate
+from planner.choose.formulate import Formulation
 from planner.choose.op_prices import OpPricing
 from planner.ir.graph import Graph
 from planner.ir.program import Program
@@ -18,18 +18,24 @@ from planner.judge.explain import Decision, explain_decision
 from planner.judge.program_choice import encode_choice, recover_choice
 from planner.judge.standard_layouts import list_baselines
 from planner.judge.what_if import ForcedOptionCost, WhatIf
+from planner.planning.deadline import Deadline, ProgressReporter
 from planner.planning.plan_types import Request
+from planner.planning.timed_formulation import formulate_in_time
 
 
 @dataclass(frozen=True)
 class PlanExplanation:
-    """A planned program and its certificate: no plan is faster than `bound_ps`."""
+    """A planned program and its certificate: no plan is faster than `bound_ps`.
+
+    What needs the choice problem raises TimeLimitReached where the deadline of `report` is over before.
+    """
 
     program: Program
     model: CostModel
     limit_bytes: int
     bound_ps: int
     request: Request
+    report: ProgressReporter = field(default_factory=lambda: ProgressReporter(Deadline(), None))
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -37,7 +43,8 @@ class PlanExplanation:
 
     @cached_property
     def question(self) -> Formulation:
-        return formulate(self.program.graph, self.model, self.limit_bytes)
+        graph, deadline = self.program.graph, self.report.deadline
+        return formulate_in_time(graph, self.model, self.limit_bytes, deadline=deadline, report=self.report)
 
     @cached_property
     def strategies(self) -> list[int]:
@@ -48,6 +55,7 @@ class PlanExplanation:
         plan = RepricedProgram.of("plan", self.program, self.model)
         layouts = []
         for named in list_baselines(self.program.graph, self.program.mesh):
+            self.report.deadline.check()
             start = encode_baseline(self.question, named)
             if start is not None and start != self.strategies:
                 program = pipeline.write_program(self.question, self.question.decode(start))

@@ -14,7 +14,7 @@ import numpy as np
 
 import solvers
 from planner.choose.cost import PICO, CostModel
-from planner.choose.formulate import Choice, Formulation, formulate
+from planner.choose.formulate import Choice, Formulation
 from planner.choose.rematerialization import find_recomputable_ops
 from planner.documents.graphs import load_mesh
 from planner.documents.hardware import load_planned_hardware
@@ -27,6 +27,8 @@ from planner.errors import InvalidDocument, InvalidRequest
 from planner.judge.analysis import Analysis
 from planner.judge.dual_certificate import CertificateRefused, DualCertificate, compute_bound, digest_problem
 from planner.judge.program_choice import encode_choice
+from planner.planning.deadline import Deadline, ProgressReporter
+from planner.planning.timed_formulation import formulate_in_time
 
 SECONDS = 30.0
 """Seconds' worth of the solver's work for the multipliers and messages of a proof."""
@@ -50,10 +52,20 @@ def check_provable(objective: str) -> None:
         raise InvalidRequest("a proof is of the step's time", got=objective, wanted="--objective time")
 
 
-def prove_plan(raw: dict[str, Any], choice: Choice, *, seconds: float = SECONDS) -> dict[str, Any]:
-    """Return the proof of a plan document (a JSON object) with this choice; the same plan has the same proof."""
+def prove_plan(
+    raw: dict[str, Any], choice: Choice, *, seconds: float = SECONDS, report: ProgressReporter | None = None
+) -> dict[str, Any]:
+    """Return the proof of a plan document (a JSON object) with this choice; the same plan has the same proof.
+
+    With a deadline (that of `report`) the proof takes at most half of the time that is left after formulating. Raises
+    TimeLimitReached where none is left.
+    """
+    report = report or ProgressReporter(Deadline(), None)
     plan = parse_plan(raw, "plan")
-    step_ps, question = _count_step(plan), _rebuild(plan)
+    step_ps, question = _count_step(plan), _rebuild(plan, report)
+    report.begin("proving")
+    if report.deadline.left_s is not None:
+        seconds = min(seconds, report.deadline.left_s / 2)
     dual = solvers.compute_exact_dual(question.problem, encode_choice(question, choice), seconds=seconds)
     arrays, limit = question.problem.arrays, question.problem.limit
     bound = compute_bound(arrays, limit, DualCertificate(dual.scale, dual.shift, dual.prices, dual.potentials))
@@ -72,16 +84,19 @@ def prove_plan(raw: dict[str, Any], choice: Choice, *, seconds: float = SECONDS)
     }
 
 
-def verify_plan(raw: dict[str, Any], proof: Any, *, where: str = "proof") -> Proven:
+def verify_plan(
+    raw: dict[str, Any], proof: Any, *, where: str = "proof", report: ProgressReporter | None = None
+) -> Proven:
     """Return what a proof (a JSON value) proves of a plan document.
 
-    Raises InvalidDocument, which says what is wrong, where the proof is damaged, of another plan or claims too much.
+    Raises InvalidDocument, which says what is wrong, where the proof is damaged, of another plan or claims too much,
+    and TimeLimitReached where the deadline of `report` is over before.
     """
     plan, claimed = parse_plan(raw, "plan"), validate_document(ProofDocument, proof, where)
     _require(f"{where}: plan_digest", claimed.plan_digest, raw.get("digest"))
     _require(f"{where}: step_ps", claimed.step_ps, _count_step(plan))
     _require(f"{where}: solver_bound_ps", claimed.solver_bound_ps, round(plan.solver.bound_s / PICO))
-    problem = _rebuild(plan).problem
+    problem = _rebuild(plan, report or ProgressReporter(Deadline(), None)).problem
     _require(f"{where}: problem_digest", claimed.problem_digest, digest_problem(problem.arrays, problem.limit))
     prices = {entry.time_step: entry.price for entry in claimed.prices}
     if len(prices) != len(claimed.prices):
@@ -105,11 +120,12 @@ def _require(where: str, got: object, wanted: object) -> None:
         raise InvalidDocument("not the one of this plan", where=where, got=got, wanted=wanted)
 
 
-def _rebuild(plan: PlanDocument) -> Formulation:
+def _rebuild(plan: PlanDocument, report: ProgressReporter) -> Formulation:
     """Formulate the choice problem of a plan again."""
     mesh, graph = load_mesh(plan.mesh), load_step(plan)
     late = find_recomputable_ops(graph) if plan.request.recompute == "auto" else {}
-    return formulate(graph, CostModel(mesh, load_planned_hardware(plan)), plan.request.memory_limit_bytes, late=late)
+    model, limit = CostModel(mesh, load_planned_hardware(plan)), plan.request.memory_limit_bytes
+    return formulate_in_time(graph, model, limit, late=late, deadline=report.deadline, report=report)
 
 
 def _count_step(plan: PlanDocument) -> int:

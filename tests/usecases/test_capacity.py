@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from planner.choose.hardware import parse_hardware
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
+from planner.documents.graphs import load_graph
 from planner.documents.hardware import read_profile
+from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
+from planner.pipeline import plan
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 from planner.progress import describe_search
@@ -180,7 +184,13 @@ def test_a_search_that_runs_out_of_time_says_so_and_keeps_what_it_found() -> Non
     hurried = search_meshes(question(), deadline=Deadline(1e-9))
     document = dump_capacity(hurried)
     assert not document["complete"]
-    assert {one["skip_reason"] for one in document["candidates"]} == {"time"}
+    (number,) = hurried.outcomes
+    first = hurried.question.candidates[number]
+    assert (first.mesh.devices, len(first.mesh.axes)) == (4, 1), "the one that is planned soonest"
+    skipped = [one for one in document["candidates"] if one["skip_reason"] is not None]
+    assert len(skipped) == len(hurried.order) - 1
+    assert {one["skip_reason"] for one in skipped} == {"time"}
+    assert [point["status"] for point in document["frontier"]] == ["feasible"]
 
 
 def test_with_little_time_the_first_candidate_is_one_that_is_planned_soon() -> None:
@@ -191,9 +201,18 @@ def test_with_little_time_the_first_candidate_is_one_that_is_planned_soon() -> N
     assert (first.mesh.devices, len(first.mesh.axes), first.graph) == (4, 1, 0)
 
 
-def test_a_candidate_for_which_no_time_is_left_has_no_outcome() -> None:
+def test_a_candidate_for_which_no_time_is_left_is_planned_as_a_plan_in_no_time_is() -> None:
     task = replace(CapacitySearch(question()).make_task(0), deadline=Deadline(1e-9))
-    assert plan_candidate(task) == UNFINISHED
+    found, graph = plan_candidate(task), load_graph(GraphDocument.model_validate(task.graph), task.mesh)
+    asked, hardware = replace(task.request, time_limit_s=1.0), parse_hardware(task.profile)
+    layout = plan(graph, task.mesh, hardware, request=asked, deadline=Deadline(0.0))
+    assert (found.status, found.choice) == ("feasible", layout.choice)
+    assert found.objective_s == layout.certificate.objective_s
+    assert found.bound_s == layout.certificate.bound_s
+    assert found.peak_bytes == (layout.analysis and layout.analysis.peak_bytes)
+
+
+def test_a_candidate_of_which_nothing_is_known_when_the_time_is_up_has_no_outcome() -> None:
     hurried = search_meshes(question(), ask=lambda task: lambda: UNFINISHED)
     assert hurried.outcomes == {}
     assert {passed.skip_reason for passed in hurried.skipped.values()} == {"time"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.frontends.zoo import MODELS
 from tests.testing.command_line import shardplan
 from tests.testing.small_documents import GRAPH, written
 
@@ -151,3 +152,14 @@ def test_a_step_of_a_global_batch_is_the_plan_s_own(tmp_path: Path) -> None:
     assert shardplan("plan", graph, "--mesh", "2", "--hardware", "cpu", "--microbatches", 3, "-o", plan).code == 0
     step_s = json.loads(plan.read_text())["solver"]["objective_s"]
     assert answer.json["frontier"][0]["objective_s"] == pytest.approx(step_s, rel=0.011)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_that_can_be_imported_can_be_asked_for_its_capacity(name: str) -> None:
+    sizes = ["--layers", 1, "--batch", 2, "--seq", 8, "--train", "adam"]
+    asked = ["--devices", 2, "--mesh", "dp=?", "--hardware", "h100-sxm", "--memory-limit", "1TB", "--time-limit", 3]
+    answer = shardplan("capacity", name, *sizes, *asked, "--jobs", 1, "--json")
+    assert answer.code == 0, answer.err
+    (only,) = answer.json["frontier"]
+    assert only["mesh"] == "dp=2"
+    assert [one["name"] for one in answer.json["graphs"]] == [name]
