@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def our_queue(store: Database) -> Iterator[Submit]:
 
 @contextmanager
 def dbos_queue(store: Database) -> Iterator[Submit]:
-    import dbos  # type: ignore[import-not-found]
+    dbos: Any = import_module("dbos")  # no dependency of ours
 
     url = store.engine.url.render_as_string(hide_password=False).replace("+psycopg", "")
     dbos.DBOS(config={"name": "shardplan", "system_database_url": url, "run_admin_server": False})
