@@ -69,7 +69,7 @@ def plan(
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
         document = dump_plan(planned := _validate(planned, run) if validate else planned)
         if proof and planned.choice:
-            _write_proof(proof, document, planned.choice, request)
+            _write_proof(proof, document, planned.choice, request=request)
         if log:
             write_solver_log(log, planned.certificate.log, planned.certificate.trajectory)
     if output:
@@ -96,7 +96,7 @@ def _find_plan_deadline(request: Request, proof: Path | None) -> Deadline:
     return deadline if proof is None else deadline.sooner(PROOF_SHARE * (deadline.left_s or 0.0))
 
 
-def _write_proof(path: Path, document: dict[str, Any], choice: Choice, request: Request) -> None:
+def _write_proof(path: Path, document: dict[str, Any], choice: Choice, *, request: Request) -> None:
     """Write the proof of a plan, or say that there was no time for one."""
     try:
         with report_progress(pipeline.start_deadline(request, command_start())) as report:
