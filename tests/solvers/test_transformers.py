@@ -23,6 +23,7 @@ def test_a_transformer_on_a_mesh_is_solved_to_a_proven_gap(layers: Problem, limi
     assert found.cost is not None
     assert found.cost - found.bound <= gap * found.cost
     assert evaluate(Problem(layers.nodes, layers.edges, limit), found.assignment).feasible
+    assert {"root"} | ({"Kelley"} if limit else set()) <= {each.operator for each in found.log}
 
 
 def test_less_memory_than_the_parameters_need_is_infeasible_with_a_least_limit(layers: Problem) -> None:
