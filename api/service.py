@@ -8,11 +8,12 @@ from api.http.requests import pack_json
 from api.jobs.api_keys import ApiKeys
 from api.jobs.background_loop import BackgroundLoop
 from api.jobs.database import Database
+from api.jobs.executor import PlanExecutor
 from api.jobs.plan_repository import PlanRepository
 from api.jobs.queue import JobQueue
-from api.jobs.queue_listener import QueueListener
 from api.jobs.retention import purge
 from api.jobs.sweep_worker import SweepWorker
+from api.jobs.tables import JobKind
 from api.jobs.worker import Worker, WorkerParts
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
 from api.metrics import Metrics
@@ -45,62 +46,48 @@ class Service:
         self.settings, self.limits = settings, settings.limits
         self.store = Database(settings.database)
         self.jobs, self.plans, self.keys = (
-            JobQueue(self.store, settings.lease_s, self._announce),
+            JobQueue(self.store),
             PlanRepository(self.store),
             ApiKeys(self.store),
         )
         self.metrics, self.processes = Metrics(self.plans.counts), children
         self.webhooks = WebhookStore(self.store)
         self.dispatcher = WebhookDispatcher(self.webhooks, sender or WebhookSender()) if settings.webhooks else None
-        self.listener = QueueListener(self.store, self._wake)
-        parts = WorkerParts(self.jobs, self.processes, self.limits, self.metrics, self.listener)
-        self.workers = tuple(Worker(parts) for _ in range(settings.workers))
-        self.sweep_workers = tuple(SweepWorker(parts) for _ in range(MAX_SWEEPS if self.workers else 0))
+        parts = WorkerParts(self.jobs, self.processes, self.limits, self.metrics)
+        slots: dict[JobKind, int] = {"plan": settings.workers, "sweep": MAX_SWEEPS}
+        workers: dict[JobKind, Worker] = {"plan": Worker(parts), "sweep": SweepWorker(parts)}
+        self.executor = PlanExecutor(self.jobs, workers, slots) if settings.workers else None
         self.streams = OpenStreams(settings.limits.streams)
         self._task_slots = TaskSlots(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
         keep = settings.keep_days
-        purging = () if keep is None else (BackgroundLoop("purge", lambda: self._purge(keep * DAY_S)),)
-        listening = (self.listener.loop,) if self.workers and not self.store.is_sqlite else ()
-        self._loops = *purging, *listening
+        self._loops = () if keep is None else (BackgroundLoop("purge", lambda: self._purge(keep * DAY_S)),)
 
     def start(self) -> None:
         self.processes.prepare()
-        for worker in self._all_workers:
-            worker.start()
+        self.jobs.workflows.enqueue_missing()
+        if self.executor is not None:
+            self.executor.start()
         if self.dispatcher is not None:
             self.dispatcher.start()
         for loop in self._loops:
             loop.start()
 
     def _purge(self, older_than_s: float) -> float:
-        purge(self.store, older_than_s)
+        purge(self.jobs.workflows, older_than_s)
         return PURGE_EVERY_S
-
-    def _announce(self) -> None:
-        """Tell the workers of all processes that the queue has a new plan."""
-        self._wake()
-        self.store.notify()
-
-    def _wake(self) -> None:
-        for worker in self._all_workers:
-            worker.loop.wake()
-
-    @property
-    def _all_workers(self) -> tuple[Worker, ...]:
-        return *self.sweep_workers, *self.workers
 
     @property
     def is_alive(self) -> bool:
         """Return whether every thread of this process is there to go on with its work."""
         delivering = () if self.dispatcher is None else self.dispatcher.loops
-        working = (worker.loop for worker in self._all_workers)
-        return all(loop.is_alive for loop in (*working, *self._loops, *delivering))
+        executing = () if self.executor is None else (self.executor,)
+        return all(part.is_alive for part in (*executing, *self._loops, *delivering))
 
     @property
     def is_working(self) -> bool:
         """Return whether no worker of this process failed in its last step."""
-        return not any(worker.loop.error for worker in self._all_workers)
+        return self.executor is None or self.executor.is_working
 
     @property
     def has_worker(self) -> bool:
@@ -116,12 +103,13 @@ class Service:
         self.begin_shutdown()
         for loop in self._loops:
             loop.stop()
-        for worker in self._all_workers:
-            worker.stop()
+        if self.executor is not None:
+            self.executor.stop()
         if self.dispatcher is not None:
             self.dispatcher.stop()
         for loop in self._loops:
             loop.join()
+        self.jobs.workflows.close()
         self.store.close()
 
     @property

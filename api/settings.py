@@ -15,9 +15,9 @@ from planner.errors import InvalidRequest
 GIB = 1 << 30
 DAY_S = 86_400.0
 HEARTBEAT_S = 2.0
-"""Seconds between two heartbeats of a worker."""
+"""Seconds between two heartbeats of a process with workers."""
 WORKER_TTL_S = 3 * HEARTBEAT_S
-"""A worker without a heartbeat for this long counts as gone."""
+"""One without a heartbeat for this long counts as gone, and others do its plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,14 @@ class Settings:
     """How the service is set up.
 
     `database`: its URL. `keys_required`: require an API key even where none was ever created. `workers`: of this
-    process. `keep_days`: how long ended plans are kept (None: for ever). `lease_s`: how long a silent worker keeps a
-    plan. `webhooks`: whether webhooks may be created and are called by this process.
+    process. `keep_days`: how long ended plans are kept (None: for ever). `webhooks`: whether webhooks may be
+    created and are called by this process.
     """
 
     database: str
     keys_required: bool = False
     workers: int = 1
     keep_days: float | None = None
-    lease_s: float = 6.0
     webhooks: bool = False
     limits: Limits = field(default_factory=Limits)
 

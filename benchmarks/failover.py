@@ -1,7 +1,7 @@
-"""Failover between two workers on PostgreSQL: the time from the end of a killed worker's lease to the finished plan.
+"""Failover between two workers on PostgreSQL: the time from a worker's kill to the end of the plan that it was solving.
 
-The second worker is stopped until the first has claimed the plan, so that it is known which to kill, and continues once
-the first is killed. Lease and end are read from the database, whose clock both use.
+The second worker is stopped until the first has begun the plan, so that it is known which to kill, and continues once
+the first is killed. The solve itself is part of the time.
 
     python -m benchmarks.failover [TIMES]     10 by default
 """
@@ -26,7 +26,7 @@ from tests.testing.service import Server, ask, chain, descendants, ended, gone, 
 
 TIMES = 10
 LENGTH = 200
-ROW = """SELECT state, lease_until, attempts, ended_at, status,
+ROW = """SELECT state, attempts, ended_at, status,
     (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes
     FROM plans LEFT JOIN outcomes USING (number, generation) WHERE name = :name"""
 
@@ -46,13 +46,13 @@ def struck(store: Database, server: Server, workers: tuple[Popen[bytes], Popen[b
     children = descendants(first.pid)
     first.kill()
     first.wait()
-    held = row(store, name)
+    killed_at, held = time.time(), row(store, name)
     second.send_signal(signal.SIGCONT)
     status = ended(server.client, plan)["status"]
     found = row(store, name)
     return {
         "hit": held["status"] is None,
-        "after_lease_s": round(found["ended_at"] - held["lease_until"], 2),
+        "after_kill_s": round(found["ended_at"] - killed_at, 2),
         "well": (status, found["outcomes"], found["attempts"]) == ("optimal", 1, 2),
         "orphans": not gone(children, 10.0),
     }
@@ -73,9 +73,9 @@ def main() -> None:
         first.wait()
         server.kill()
         store.close()
-    after = [each["after_lease_s"] for each in results]
+    after = [each["after_kill_s"] for each in results]
     shown = {key: sum(each[key] for each in results) for key in ("hit", "well", "orphans")}
-    seconds = {"finished_after_lease_s_median": statistics.median(after), "finished_after_lease_s_at_most": max(after)}
+    seconds = {"finished_after_kill_s_median": statistics.median(after), "finished_after_kill_s_at_most": max(after)}
     write("failover", {"times": times, **shown, **seconds})
 
 

@@ -100,6 +100,7 @@ def house() -> Iterator[FuzzedService]:
             schema = schemathesis.openapi.from_dict(app.openapi())
             schema.app = app
             yield FuzzedService(client, schema, (*[owner] * 7, stranger, "Bearer nobody", ""), plans)
+        asgi.shutdown_lifespans()  # which its client leaves running
 
 
 def _asked(client: Any, key: str, **changes: Any) -> str:

@@ -51,7 +51,6 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "plan_accounting": (*PLANNING, "planner/run"),
     "predicted_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases"),
     "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases/steps"),
-    "queue_engines": ("api/jobs",),
     "recompute": (*PLANNING, *ZOO),
     "report": ("planner/documents", "planner/export/report"),
     "reshard": ("planner/choose", *RUNNING),

@@ -1,8 +1,8 @@
 """The service on more hosts: how soon plans start, how soon sweeps are queued, and what servers and workers add.
 
 starting  seconds from before `POST /v1/plans` to the start of the plan, while the worker is idle: in the server's
-          process on SQLite, in another one on PostgreSQL, where a notification wakes it; and the transactions per
-          second of both while nothing is done
+          process on SQLite, in another one on PostgreSQL; and the transactions per second of both while nothing is
+          done
 sweep     seconds from `POST /v1/capacity` to 1,000 candidates in the queue
 hosts     small plans queued and solved in a time by one server and two workers, and by two servers and four workers,
           with CPU seconds of all of these processes and of their children

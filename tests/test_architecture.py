@@ -83,7 +83,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("api/",),
     "alembic": ("api/",),
     "psycopg": ("api/",),
-    "dbos": ("benchmarks/queue_engines.py",),
+    "dbos": ("api/jobs/",),
     "opentelemetry": ("api/tracing.py",),
     "prometheus_client": ("api/metrics.py",),
 }

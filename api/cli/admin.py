@@ -14,6 +14,7 @@ from api.settings import DAY_S, WORKER_TTL_S
 with requires_extra("service", "the service"):
     from api.jobs.plan_repository import PlanRepository
     from api.jobs.retention import back_up, list_queue, purge
+    from api.jobs.workflows import Workflows
 
 admin = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -40,7 +41,7 @@ def purge_plans(
 ) -> None:
     """Delete ended plans with their events and documents."""
     with open_database(database) as store:
-        count = purge(store, days * DAY_S)
+        count = purge(Workflows(store), days * DAY_S)
     if as_json:
         print_json({"purged": count})
     else:

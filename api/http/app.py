@@ -65,6 +65,6 @@ def create_worker_app(service: Service) -> FastAPI:
 @asynccontextmanager
 async def _run_service(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
-    service.start()
+    await run_in_threadpool(service.start)
     yield
     await run_in_threadpool(service.stop)

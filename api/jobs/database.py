@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,6 @@ IDLE_TRANSACTION_MS = 60_000
 """PostgreSQL ends a transaction that is idle for this long, so that a hung host does not block the others."""
 
 
-CHANNEL = "shardplan_queue"
-_NOTIFY = text(f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')")
-
-
 class Database:
     """One database.
 
@@ -50,7 +46,7 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        address = make_url(url)
+        address, self.url = make_url(url), url
         self._write_lock, self._closed = threading.Lock(), threading.Event()
         self.engine = _create_sqlite(address) if address.get_backend_name() == "sqlite" else _create_postgresql(address)
         event.listen(self.engine, "checkin", self._invalidate_returned)
@@ -59,7 +55,7 @@ class Database:
                 migrate(connection)
         except DatabaseError as error:
             self.close()
-            raise InvalidRequest("database cannot be used", where=str(address), got=_format_error(error)) from None
+            raise InvalidRequest("database cannot be used", where=str(address), got=format_error(error)) from None
         except InvalidRequest as error:
             self.close()
             raise InvalidRequest(error.what, where=str(address), got=error.got, wanted=error.wanted) from None
@@ -103,40 +99,6 @@ class Database:
         if self.is_sqlite:
             return time.time()
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
-
-    def notify(self) -> None:
-        """Wake who listens to this database, on all hosts.
-
-        A transaction of its own, which waits for no disk: transactions that notify commit one after another, whatever
-        they wrote. Where it is lost, polls find what was written. SQLite has no such thing, and is polled.
-        """
-        if self.is_sqlite:
-            return
-        with suppress(*UNAVAILABLE), self._connect_automatically() as connection:
-            connection.execute(_NOTIFY)
-
-    @contextmanager
-    def listen(self) -> Iterator[Callable[[float], bool]]:
-        """Yield a function that waits for a notification, for some seconds, and returns whether one came.
-
-        It raises OperationalError when its connection, which nobody else uses, is lost. PostgreSQL only.
-        """
-        with self._connect_automatically() as connection:
-            connection.detach()
-            connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-            driver: Any = connection.connection.dbapi_connection
-
-            def wait(timeout_s: float) -> bool:
-                try:
-                    return any(driver.notifies(timeout=timeout_s, stop_after=1))
-                except self.engine.dialect.loaded_dbapi.OperationalError as error:
-                    raise OperationalError("LISTEN", None, error) from None
-
-            yield wait
-
-    def _connect_automatically(self) -> Connection:
-        """Return a connection each of whose statements is a transaction."""
-        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def is_reachable(self) -> bool:
         """Return whether the database can be read now."""
@@ -204,5 +166,5 @@ def is_conflict(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in ("40P01", "23505")
 
 
-def _format_error(error: DatabaseError) -> str:
+def format_error(error: DatabaseError) -> str:
     return " ".join(str(error.orig).split())

@@ -35,10 +35,10 @@ class _PendingWrite:
 
 
 class GroupCommit:
-    """Commits the writes of many threads to a database in shared transactions; `after` is called after each."""
+    """Commits the writes of many threads to a database in shared transactions."""
 
-    def __init__(self, store: Database, after: Callable[[], None] = lambda: None) -> None:
-        self.store, self._after = store, after
+    def __init__(self, store: Database) -> None:
+        self.store = store
         self._lock = threading.Lock()
         self._waiting: list[_PendingWrite] = []
         self._is_led = False
@@ -70,7 +70,6 @@ class GroupCommit:
             self._is_led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].ready.set()
-        self._after()  # when the next leader is at work: it neither waits for this nor is held up where it fails
 
     def _commit(self, writes: list[_PendingWrite], retries: int = MAX_RETRIES) -> None:
         """Commit all writes in one transaction; where one of them breaks it, or it is in conflict with another

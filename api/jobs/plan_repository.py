@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, select
 
 from api.jobs.database import Database
-from api.jobs.tables import IS_CURRENT_RESULT, JobKind, events, outcomes, plans, workers
+from api.jobs.tables import IS_CURRENT_RESULT, JobKind, events, is_recent, outcomes, plans, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,12 @@ class PlanRepository:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def workers(self, within_s: float) -> int:
-        """Return the number of workers on all hosts that sent a heartbeat in the last seconds.
-
-        One that is later than now was sent before the clock was set back, and tells nothing.
-        """
+        """Return the number of workers on all hosts whose process sent a heartbeat in the last seconds."""
         with self.store.connect() as connection:
-            now = self.store.now(connection)
-            is_recent = workers.c.seen_at.between(now - within_s, now + within_s)
-            return connection.execute(select(func.count()).where(is_recent)).scalar_one()
+            alive = is_recent(self.store.now(connection), within_s)
+            return int(
+                connection.execute(select(func.coalesce(func.sum(workers.c.slots), 0)).where(alive)).scalar_one()
+            )
 
 
 def _select_records() -> Select[Any]:

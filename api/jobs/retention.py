@@ -9,26 +9,28 @@ from sqlalchemy import and_, delete, select
 
 from api.jobs.database import Database
 from api.jobs.tables import IS_CURRENT_RESULT, events, idempotency, outcomes, plans
+from api.jobs.workflows import Workflows, name_workflow
 from planner.errors import InvalidRequest
 
 BATCH_PLANS = 500
 """Plans deleted per transaction, so that no writer waits long."""
 
 
-def purge(store: Database, older_than_s: float) -> int:
-    """Delete plans that ended longer ago, with their events and documents; return their number."""
+def purge(workflows: Workflows, older_than_s: float) -> int:
+    """Delete plans that ended longer ago, with their events, documents and workflows; return their number."""
     deleted = 0
-    while count := _purge_batch(store, older_than_s):
+    while count := _purge_batch(workflows, older_than_s):
         deleted += count
     return deleted
 
 
-def _purge_batch(store: Database, older_than_s: float) -> int:
+def _purge_batch(workflows: Workflows, older_than_s: float) -> int:
+    store = workflows.store
     with store.begin() as connection:
         ended_before = store.now(connection) - older_than_s
         ended = and_(plans.c.state == "done", outcomes.c.ended_at < ended_before)
         query = (
-            select(plans.c.number, plans.c.tenant, plans.c.id)
+            select(plans.c.number, plans.c.generation, plans.c.tenant, plans.c.id)
             .join(outcomes, IS_CURRENT_RESULT)
             .where(ended)
             .limit(BATCH_PLANS)
@@ -41,6 +43,8 @@ def _purge_batch(store: Database, older_than_s: float) -> int:
         for row in rows:
             same_plan = and_(idempotency.c.tenant == row.tenant, idempotency.c.plan == row.id)
             connection.execute(delete(idempotency).where(same_plan))
+    generations = ((row.number, generation) for row in rows for generation in range(1, row.generation + 1))
+    workflows.delete(name_workflow(number, generation) for number, generation in generations)
     return len(rows)
 
 

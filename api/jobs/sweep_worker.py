@@ -1,9 +1,9 @@
 """Workers of sweeps: each leads the search of one capacity question, whose candidates are plans of the queue.
 
 The search runs in a child process and plans nothing itself. It asks for plans, which wait in line among those of the
-question's tenant and are solved by the workers of all hosts. Who leads holds a lease, as for a plan. When that host
-dies, another one begins the search again, and is told at once what was planned before: plans are found by their
-content. When a sweep ends or is cancelled, unfinished plans that it alone asked for end with it (`JobQueue`).
+question's tenant and are solved by the workers of all hosts. The search is a workflow, as a plan is. When its host
+dies, another one begins it again, and is told at once what was planned before: plans are found by their content. When a
+sweep ends or is cancelled, unfinished plans that it alone asked for end with it (`JobQueue`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH = 100
 
 
 class SweepWorker(Worker):
-    """One thread that leads one sweep at a time. It solves nothing, so it sends no heartbeats."""
+    """Leads sweeps, each in the thread that calls `do`."""
 
     kind: JobKind = "sweep"
 
@@ -33,9 +33,6 @@ class SweepWorker(Worker):
         super().__init__(parts)
         limits = parts.limits
         self.resource_limits = replace(self.resource_limits, wall_s=limits.sweep_wall_s, cpu_s=int(limits.sweep_wall_s))
-
-    def heartbeat(self) -> None:
-        pass
 
     def keep(self, lease: Lease) -> LeaseKeeper:
         return SweepKeeper(self.jobs, lease, self)

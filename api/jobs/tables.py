@@ -12,6 +12,7 @@ from typing import Literal
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Float,
     ForeignKeyConstraint,
     Index,
@@ -42,8 +43,7 @@ plans = Table(
     Column("state", String, nullable=False),  # queued, running, done
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
-    Column("lease_owner", String),
-    Column("lease_until", Float),
+    Column("lease_owner", String),  # differs between two attempts, also of the same worker
     Column("attempts", Integer, nullable=False),  # that were neither ended nor given back
     Column("progress", String),
     Column("child_deaths", Integer, nullable=False, server_default="0"),
@@ -51,11 +51,9 @@ plans = Table(
     Column("sweep", BigInteger),  # the number of the sweep that alone requested this plan
     Column("traceparent", String(55)),  # the span of the request (W3C Trace Context)
     UniqueConstraint("tenant", "id"),
-    Index("plans_in_line", "state", "lease_until", "number"),
+    Index("plans_in_line", "state", "number"),
     Index("plans_of", "tenant", "state"),
-    Index("plans_waiting", "kind", "state", "tenant", "number"),
     Index("plans_of_sweep", "sweep", "state"),
-    Index("plans_started", "tenant", "started_at"),
     sqlite_autoincrement=True,  # numbers are never reused, so that pages stay in order
 )
 
@@ -112,6 +110,7 @@ workers = Table(
     Column("id", String, primary_key=True),
     Column("host", String, nullable=False),
     Column("seen_at", Float, nullable=False),
+    Column("slots", Integer, nullable=False, server_default="1"),  # how many plans it solves at once
 )
 
 webhooks = Table(
@@ -138,3 +137,11 @@ deliveries = Table(
     Index("deliveries_due", "due_at"),
     sqlite_autoincrement=True,
 )
+
+
+def is_recent(now: float, within_s: float) -> ColumnElement[bool]:
+    """Return the condition that a worker has sent a heartbeat in the last seconds.
+
+    One that is later than now was sent before the clock was set back, and tells nothing.
+    """
+    return workers.c.seen_at.between(now - within_s, now + within_s)

@@ -1,27 +1,32 @@
-"""The worker: claims plans or sweeps, has each done in a child process, and stores the results.
+"""The worker: has plans or sweeps done in child processes, and stores the results.
 
-It sends heartbeats to the database, so that every server knows of the workers on all hosts.
+It is the function of a workflow, which DBOS calls in as many threads as the process has slots. What the function
+returns or raises is the workflow's end for DBOS. So it returns only when the plan has ended. Where it gives up, it
+raises LeaseLost, of which DBOS takes no notice: the workflow stays this executor's until one brings it back.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
+import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
-from api.jobs.background_loop import BackgroundLoop
+from sqlalchemy.exc import DBAPIError
+
+from api.jobs import background_loop
 from api.jobs.database import UNAVAILABLE
 from api.jobs.ipc import IpcMessage
-from api.jobs.queue import JobQueue, JobResult, Lease
-from api.jobs.queue_listener import QueueListener
+from api.jobs.queue import JobQueue, JobResult, Lease, LeaseLost
 from api.jobs.tables import JobKind
 from api.jobs.worker_process import ResourceLimits, TaskResult, WorkerProcesses
+from api.jobs.workflows import QUEUES, name_workflow
 from api.metrics import Metrics
-from api.settings import HEARTBEAT_S, Limits
+from api.settings import Limits
 from api.tracing import OUTCOME, PLAN, record_wait, span
 from planner.documents.versions import current_versions, versions_text
 
@@ -39,50 +44,95 @@ class WorkerParts:
     children: WorkerProcesses
     limits: Limits
     metrics: Metrics
-    listener: QueueListener
 
 
 class Worker:
-    """One thread that solves one plan at a time. When stopped, it puts its plan back into the queue."""
+    """Does plans, each in the thread that calls `do`. `errors` has what went wrong last, by plan."""
 
     kind: JobKind = "plan"
 
     def __init__(self, parts: WorkerParts) -> None:
-        jobs, limits = parts.jobs, parts.limits
-        self.jobs, self.processes, self.metrics, self.listener = jobs, parts.children, parts.metrics, parts.listener
+        limits = parts.limits
+        self.jobs, self.processes, self.metrics = parts.jobs, parts.children, parts.metrics
         self.resource_limits = ResourceLimits(limits.child_wall_s, limits.child_cpu_s, limits.child_memory_bytes)
-        self.name, self._heartbeat_at = uuid4().hex, -HEARTBEAT_S
-        self.loop = BackgroundLoop("worker", self._claim_and_solve, lambda: jobs.deregister(self.name))
+        self.errors: dict[str, str] = {}
+        self._active, self._changed = Counter[str](), threading.Condition()
+        self._stopping = threading.Event()
 
     def keep(self, lease: Lease) -> LeaseKeeper:
         """Return what keeps a lease while its task is done."""
         return LeaseKeeper(self.jobs, lease, self)
 
-    def start(self) -> None:
-        self.heartbeat()
-        self.loop.start()
-
     def stop(self) -> None:
-        """Kill the child process, and return when the plan is back in the queue."""
-        self.loop.stop()
-        self.loop.join()
+        """Have every child process killed and its plan put back; `join` waits for it."""
+        self._stopping.set()
 
-    def heartbeat(self) -> None:
-        """Send a heartbeat, unless one was sent lately."""
-        if time.monotonic() - self._heartbeat_at >= HEARTBEAT_S:
-            self._heartbeat_at = time.monotonic()
-            self.jobs.heartbeat(self.name, socket.gethostname())
+    def join(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._active)
 
-    def _claim_and_solve(self) -> float:
-        """Solve the plan that has waited longest. Return the seconds to wait before the next."""
-        lease = self.jobs.claim(self.kind)
-        if lease is not None:
-            self._solve(lease)
-        # After the work: a worker whose every step fails counts as none.
-        self.heartbeat()
-        return self.listener.poll_s if lease is None else 0.0
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
 
-    def _solve(self, lease: Lease) -> None:
+    @property
+    def active(self) -> set[str]:
+        """The workflows that this worker does now."""
+        with self._changed:
+            return set(self._active)
+
+    def do(self, number: int, generation: int) -> None:
+        """Do a plan until it has ended. Raises LeaseLost where it gives up."""
+        workflow = name_workflow(number, generation)
+        with self._counted(workflow):
+            try:
+                self._do(number, generation)
+            except Exception as error:
+                self._give_up(workflow, error)
+                raise LeaseLost from error
+            self.errors.pop(workflow, None)
+
+    def _give_up(self, workflow: str, error: Exception) -> None:
+        """Log an error, and have the plan begun again after a pause. The executor brings it back where this fails."""
+        self.errors[workflow] = str(error)
+        if isinstance(error, DBAPIError):
+            log.warning("plan %s: database: %s", workflow, error.orig)
+        else:
+            log.error("plan %s: a step failed", workflow, exc_info=error)
+        if self._stopping.wait(background_loop.AFTER_ERROR_S):
+            return
+        try:
+            self.jobs.workflows.bring_back(workflow, QUEUES[self.kind])
+        except Exception as later:  # noqa: BLE001 - DBOS would take it for the end of the workflow
+            log.warning("plan %s cannot be brought back yet: %s", workflow, later)
+
+    def keep_errors_of(self, workflows: set[str]) -> None:
+        """Forget the errors of workflows that are no longer this process's."""
+        for workflow in self.errors.keys() - workflows:
+            self.errors.pop(workflow, None)
+
+    @contextmanager
+    def _counted(self, workflow: str) -> Iterator[None]:
+        with self._changed:
+            self._active[workflow] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._active[workflow] -= 1
+                self._active += Counter()  # without those that are at zero
+                self._changed.notify_all()
+
+    def _do(self, number: int, generation: int) -> None:
+        lease: Lease | None = None
+        while not self.is_stopping:
+            lease = self.jobs.begin(number, generation, lease)
+            if lease is None or self._solve(lease):
+                return
+        raise LeaseLost
+
+    def _solve(self, lease: Lease) -> bool:
+        """Have a plan solved once. Return whether its result is stored."""
         started_at = time.monotonic()
         keeper = self.keep(lease)
         self.metrics.count_start(lease.waited_s)
@@ -98,14 +148,15 @@ class Worker:
         if result.kind == "killed":
             log.warning("plan %s: the child %s", lease.id, result.head["error"])
             self.jobs.release(lease, has_died=True)
-            return
+            return False
         if result.kind == "stopped":  # after a cancellation or a lost lease, release() changes nothing
             self.jobs.release(lease)
-            return
+            return False
         outcome = _to_job_result(result, lease.id)
         if self._finish(lease, outcome):
             self.metrics.count_solve(outcome.status, time.monotonic() - started_at)
             log.info("plan %s: %s%s", lease.id, outcome.status, f" ({outcome.error})" if outcome.error else "")
+        return True
 
     def _finish(self, lease: Lease, outcome: JobResult) -> bool:
         """Store a result; retry until the database accepts it. A late result does no harm: the first one stays."""
@@ -114,18 +165,18 @@ class Worker:
                 return self.jobs.complete(lease, outcome)
             except (*UNAVAILABLE, OSError) as error:
                 log.warning("plan %s: its result cannot be stored yet: %s", lease.id, error)
-                if self.loop.pause():
-                    return False
+                if self._stopping.wait(background_loop.AFTER_ERROR_S):
+                    raise LeaseLost from error
 
 
 class LeaseKeeper:
-    """Keeps one lease: renews it, stores progress, and notices when the plan is no longer wanted."""
+    """Keeps one lease: stores progress, and notices when the plan is no longer wanted of this worker."""
 
     progress_event = "incumbent"
 
     def __init__(self, jobs: JobQueue, lease: Lease, worker: Worker) -> None:
         self.jobs, self.lease, self.worker = jobs, lease, worker
-        self.checked_at = self.renewed_at = time.monotonic()
+        self.checked_at = time.monotonic()
         self.unsaved_progress: dict[str, Any] | None = None
 
     def on_message(self, message: IpcMessage) -> None:
@@ -147,7 +198,7 @@ class LeaseKeeper:
 
     def _check_lease(self) -> bool:
         now = time.monotonic()
-        if self.worker.loop.is_stopping:
+        if self.worker.is_stopping:
             return False
         if now - self.checked_at < POLL_S:
             return True
@@ -155,12 +206,7 @@ class LeaseKeeper:
         if self.unsaved_progress is not None:
             self.jobs.save_progress(self.lease, self.unsaved_progress, self.progress_event)
             self.unsaved_progress = None
-        self.worker.heartbeat()
-        # A third: where one renewal fails, the next one still comes before the lease expires.
-        if now - self.renewed_at < self.jobs.lease_s / 3:
-            return self.jobs.is_held(self.lease)
-        self.renewed_at = now
-        return self.jobs.renew(self.lease)
+        return self.jobs.is_held(self.lease)
 
 
 def _to_job_result(result: TaskResult, plan: str) -> JobResult:

@@ -20,8 +20,11 @@ _ALEMBIC_LOCK = threading.Lock()
 """Alembic keeps its state in module globals, so one migration runs at a time."""
 
 
-def migrate(connection: Connection) -> None:
-    """Run the missing migrations in the connection's transaction. Raises InvalidRequest for a newer database."""
+def migrate(connection: Connection, to: str = "head") -> None:
+    """Run the missing migrations up to a revision, by default the last one, in the connection's transaction.
+
+    Raises InvalidRequest for a newer database.
+    """
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
@@ -30,4 +33,4 @@ def migrate(connection: Connection) -> None:
         raise InvalidRequest("database of another version", got=revision, wanted=" or ".join(sorted(revisions)))
     config.attributes["connection"] = connection
     with _ALEMBIC_LOCK:
-        command.upgrade(config, "head")
+        command.upgrade(config, to)

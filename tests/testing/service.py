@@ -38,10 +38,15 @@ MISBEHAVING = WorkerProcesses((sys.executable, "-m", "tests.testing.faulty_tasks
 
 @contextmanager
 def serving(
-    database: str, limits: Limits | None = None, keys_required: bool = False, children: WorkerProcesses = CHILDREN
+    database: str,
+    limits: Limits | None = None,
+    *,
+    keys_required: bool = False,
+    children: WorkerProcesses = CHILDREN,
+    workers: int = 1,
 ) -> Iterator[TestClient]:
-    """Run a service on a database and return a client."""
-    settings = Settings(database, keys_required=keys_required, limits=limits or Limits())
+    """Run a service on a database and return a client. A process has one service with workers at a time."""
+    settings = Settings(database, keys_required=keys_required, workers=workers, limits=limits or Limits())
     with TestClient(create_app(Service(settings, children)), LOCAL) as client:
         yield client
 

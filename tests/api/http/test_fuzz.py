@@ -14,6 +14,7 @@ pytestmark = pytest.mark.service
 CASES = 60
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # the service's threads do
 def test_answers_fit_the_description() -> None:
     with house() as found:
         fuzzed = fuzz(found, CASES)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,29 +15,20 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
 import httpx2
-from sqlalchemy import select
 
 from api.http.plan_intake import RecentRequests
-from api.jobs.database import Database
-from api.jobs.tables import plans
-from api.settings import Limits
 from planner.documents.graphs import dump_graph
 from planner.ir.mesh import Mesh
 from tests.testing.command_line import shardplan
 from tests.testing.micro_steps import two_layers
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import (
-    MISBEHAVING,
     ask,
-    borne,
     chain,
-    children_of,
     ended,
-    gone,
     named,
     planned,
     serving,
-    writers_stopped,
 )
 from tests.testing.small_documents import GRAPH, MESH, pin, pins, typed, written
 
@@ -171,7 +160,7 @@ def test_equal_requests_at_the_same_time_are_one_plan(client: httpx2.Client) -> 
 
 
 def test_pages_hold_every_plan_once_the_newest_first(database: str) -> None:
-    with serving(database, children=MISBEHAVING) as client:
+    with serving(database, workers=0) as client:
         names = ["hang", "exit", "abort", "spin", "fault"]
         for name in names:
             ask(client, named(name))
@@ -184,52 +173,8 @@ def test_pages_hold_every_plan_once_the_newest_first(database: str) -> None:
         assert found == names[::-1]
 
 
-def test_cancelling_ends_the_child_within_a_second_and_the_next_is_served(database: str) -> None:
-    with serving(database, children=MISBEHAVING) as client:
-        held, waiting = (ask(client, named(name)).json()["id"] for name in ("family", "spin"))
-        child = at_work(client, held)
-        family = [child, *children_of(child)]
-        assert client.delete(f"/v1/plans/{waiting}").json()["status"] == "cancelled"
-        assert client.delete(f"/v1/plans/{held}").json()["status"] == "cancelled"
-        assert gone(family)
-        assert client.delete(f"/v1/plans/{held}").json()["status"] == "cancelled", "again: as it is"
-        assert client.get(f"/v1/plans/{held}/document").status_code == 409
-        assert ask(client, named("spin")).status_code == 202, "asked anew"
-
-
-def at_work(client: httpx2.Client, plan: str) -> int:
-    """The process id of the child that works on a plan: the one that has children of its own."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if client.get(f"/v1/plans/{plan}").json()["status"] == "running":
-            for child in borne(os.getpid()):
-                if children_of(child):
-                    return child
-        time.sleep(0.02)
-    raise AssertionError("nothing is at work")
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("exhaust", "out of memory"),
-        ("abort", "crashed (SIGABRT)"),
-        ("exit", "ended with code 3"),
-        ("hang", "gave no answer within 1 s"),
-        ("killed", "was killed 3 times"),
-    ],
-)
-def test_a_failing_solve_is_a_failed_plan_with_its_error(name: str, error: str, database: str) -> None:
-    limits = Limits(child_wall_s=30.0 if name != "hang" else 1.0, child_memory_bytes=1 << 30)
-    with serving(database, limits, children=MISBEHAVING) as client:
-        found = ended(client, ask(client, named(name)).json()["id"])
-        assert found["status"] == "failed"
-        assert error in found["error"]
-        assert client.get(f"/v1/plans/{found['id']}/document").status_code == 409
-
-
 def test_a_repeated_body_is_planned_again_where_it_had_no_answer(database: str) -> None:
-    with serving(database, children=MISBEHAVING) as client:
+    with serving(database, workers=0) as client:
         first, second = (ask(client, named("hang")) for _ in range(2))
         assert (first.status_code, second.status_code) == (202, 202)
         plan = first.json()["id"]
@@ -252,32 +197,6 @@ def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx2.
     assert ended(client, plan)["status"] in ("feasible", "optimal", "timeout")
 
 
-def test_a_stopping_service_puts_its_plan_back_into_the_queue(database: str) -> None:
-    with serving(database, children=MISBEHAVING) as client:
-        plan = ask(client, named("family")).json()["id"]
-        family = [child := at_work(client, plan), *children_of(child)]
-    assert gone(family)
-    with serving(database, children=MISBEHAVING) as client:
-        at_work(client, plan)
-
-
 def test_a_number_too_large_for_a_plan_is_refused_before_it_is_queued(client: httpx2.Client) -> None:
     graph = {**GRAPH, "inputs": [{**GRAPH["inputs"][0], **typed(1 << 41)}, GRAPH["inputs"][1]]}
     assert ask(client, graph).status_code == 422
-
-
-@pytest.mark.slow
-def test_a_locked_database_does_not_stop_a_solve(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.jobs.database.LOCK_TIMEOUT_MS", 100)
-    other = Database(database)
-    with serving(database) as client:
-        plan = ask(client, chain("long", 200)).json()["id"]
-        while client.get(f"/v1/plans/{plan}").json()["status"] == "queued":
-            time.sleep(0.02)
-        with writers_stopped(other):
-            time.sleep(3)  # longer than the solve: its outcome waits too
-            assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
-        assert ended(client, plan)["status"] == "optimal"
-    with other.connect() as connection:
-        assert connection.execute(select(plans.c.attempts)).all() == [(1,)]
-    other.close()

@@ -183,7 +183,7 @@ def test_a_body_that_does_not_arrive_times_out() -> None:
 
 
 def test_bodies_in_flight_are_limited_and_make_room_when_their_requests_end(database: str) -> None:
-    with serving(database, Limits(bodies_bytes=1 << 20), children=MISBEHAVING) as client:
+    with serving(database, Limits(bodies_bytes=1 << 20), workers=0) as client:
         for body, headers in ((b" " * (600 << 10), JSON), (gzip.compress(b" " * (600 << 10)), GZIP)):
             answer = client.post("/v1/plans", content=body, headers=headers)
             problem(answer, 503)
@@ -208,7 +208,7 @@ def test_a_tenant_leaves_half_of_the_bytes_of_bodies_to_others() -> None:
 
 @pytest.mark.parametrize(("limits", "what"), [(Limits(nodes=1), "2 nodes"), (Limits(edges=2), "3 edges")])
 def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: str, database: str) -> None:
-    with serving(database, limits, children=MISBEHAVING) as client:
+    with serving(database, limits, workers=0) as client:
         told = problem(ask(client), 413)
     assert what in told["detail"]
     assert told["errors"][0]["pointer"] == "#/graph/nodes"
@@ -216,7 +216,7 @@ def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: st
 
 def test_a_full_queue_and_a_hasty_caller_get_retry_after(database: str) -> None:
     limits = Limits(max_queued=1, requests_per_s=0.001, burst=8)
-    with serving(database, limits, children=MISBEHAVING) as client:
+    with serving(database, limits, workers=0) as client:
         answers = [ask(client, named(name)) for name in ("hang", "hang", "spin", "fault", "exit", "abort")]
         full = [answer for answer in answers if answer.status_code == 429]
         assert full
@@ -229,7 +229,7 @@ def test_a_full_queue_and_a_hasty_caller_get_retry_after(database: str) -> None:
 def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.jobs.database.LOCK_TIMEOUT_MS", 100)
     other = Database(database)
-    with serving(database, children=MISBEHAVING) as client:
+    with serving(database, workers=0) as client:
         with writers_stopped(other):
             answer = ask(client, named("hang"))
             assert problem(answer, 503)["title"] == "Database unavailable"
@@ -258,7 +258,7 @@ def test_a_task_without_a_result_is_a_problem_of_its_cause(kind: TaskEnd, status
 
 
 def test_an_internal_error_is_a_problem_without_details(database: str) -> None:
-    with serving(database, children=MISBEHAVING) as client:
+    with serving(database, workers=0) as client:
         del client.app.state.rate_limiter  # type: ignore[attr-defined]
         answer = client.get("/v1/limits")
         assert "rates" not in problem(answer, 500)["detail"]

@@ -16,7 +16,7 @@ import httpx2
 from planner.choose import hardware
 from tests.testing.command_line import shardplan
 from tests.testing.postgres_cluster import Databases
-from tests.testing.service import MISBEHAVING, ask, ended, named, planned, serving
+from tests.testing.service import ask, ended, planned, serving
 from tests.testing.small_documents import changed, pin, pins
 
 pytestmark = pytest.mark.service
@@ -109,21 +109,6 @@ def test_hardware_and_limits_are_shown(client: httpx2.Client) -> None:
     limits = client.get("/v1/limits").json()
     assert limits["body_bytes"] == 16 << 20
     assert {"nodes", "edges", "mesh_devices", "nesting", "name_chars", "child_memory_bytes"} <= set(limits)
-
-
-def test_health_and_readiness_are_reported(database: str) -> None:
-    with serving(database, children=MISBEHAVING) as client:
-        assert client.get("/healthz").json()["status"] == "ok"
-        assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": True, "worker": True}}
-        ended(client, ask(client, named("exit")).json()["id"])
-        text = client.get("/metrics").text
-        assert 'shardplan_solves_total{status="failed"} 1' in text
-        assert 'shardplan_solve_seconds_count{status="failed"} 1' in text
-        assert 'shardplan_plans{status="failed"} 1' in text
-        (worker,) = client.app.state.service.workers  # type: ignore[attr-defined]
-        worker.stop()
-        assert client.get("/readyz").status_code == 503
-        assert client.get("/healthz").status_code == 200
 
 
 def references(value: Any) -> Iterator[str]:

@@ -69,7 +69,7 @@ def test_after_an_upgrade_a_stored_plan_can_be_read_but_does_not_answer_a_new_re
 def test_a_plan_that_another_version_queued_is_not_answered_by_this_one(database: str) -> None:
     store = Database(database)
     asked = pack_json({"graph": GRAPH, "mesh": "dp=2,tp=4"})
-    JobQueue(store, 60.0).submit("local", PlanJob(NEVER, "small", asked), 1)
+    JobQueue(store).submit("local", PlanJob(NEVER, "small", asked), 1)
     store.close()
     with serving(database) as client:
         found = ended(client, NEVER)

@@ -35,6 +35,7 @@ from api.settings import DAY_S, Limits, Settings
 from api.webhooks.dispatcher import WebhookDispatcher
 from api.webhooks.sender import WebhookSender, build_headers, sign
 from api.webhooks.store import MAX_ATTEMPTS, WebhookStore
+from tests.testing.plan_queue import begin_next
 from tests.testing.service import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
 
 pytestmark = pytest.mark.service
@@ -130,9 +131,9 @@ def store(database: str) -> Iterator[Database]:
 
 
 def end_a_plan(store: Database, tenant: str = "local", name: str = "a") -> None:
-    jobs = JobQueue(store, 6.0)
+    jobs = JobQueue(store)
     jobs.submit(tenant, PlanJob(name * 64, name, b""), 100)
-    claim = jobs.claim()
+    claim = begin_next(jobs)
     assert claim is not None
     jobs.complete(claim, JobResult("failed", "for a test"))
 

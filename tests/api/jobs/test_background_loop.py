@@ -24,7 +24,7 @@ from api.jobs.background_loop import BackgroundLoop
 from api.service import Service
 from api.settings import Settings
 from tests.testing.postgres_cluster import Cluster
-from tests.testing.service import CHILDREN, LOCAL, ask, ended, serving, start, wait_until
+from tests.testing.service import CHILDREN, LOCAL, MISBEHAVING, ask, ended, named, serving, start, wait_until
 
 pytestmark = pytest.mark.service
 
@@ -75,8 +75,24 @@ def without_writes(service: Service, monkeypatch: pytest.MonkeyPatch, error: Exc
 
     with monkeypatch.context() as patch:
         patch.setattr(service.store, "begin", fail)
-        patch.setattr("api.jobs.worker.HEARTBEAT_S", 0.0)
+        patch.setattr("api.jobs.executor.HEARTBEAT_S", 0.0)
         yield
+
+
+def test_health_and_readiness_are_reported(database: str) -> None:
+    with serving(database, children=MISBEHAVING) as client:
+        assert client.get("/healthz").json()["status"] == "ok"
+        assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": True, "worker": True}}
+        ended(client, ask(client, named("exit")).json()["id"])
+        text = client.get("/metrics").text
+        assert 'shardplan_solves_total{status="failed"} 1' in text
+        assert 'shardplan_solve_seconds_count{status="failed"} 1' in text
+        assert 'shardplan_plans{status="failed"} 1' in text
+        loop = client.app.state.service.executor.loop  # type: ignore[attr-defined]
+        loop.stop()
+        loop.join()
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("error", [error for error, _ in ERRORS])
@@ -91,7 +107,7 @@ def test_a_worker_that_cannot_write_is_not_ready_and_works_again_when_it_can(
             wait_until(lambda: probes.get("/readyz").status_code == 503, "it stays ready")
             assert probes.get("/readyz").json()["checks"] == {"database": True, "worker": False}
             assert probes.get("/healthz").status_code == 200
-        with serving(url) as client:
+        with serving(url, workers=0) as client:
             assert ended(client, ask(client).json()["id"])["status"] == "optimal"
         wait_until(lambda: probes.get("/readyz").status_code == 200, "it is never ready again")
 
@@ -138,12 +154,12 @@ def test_metrics_of_a_worker_are_read_with_a_key_where_keys_exist(database: str)
 def test_a_thread_that_is_gone_is_told_by_the_liveness_probe(
     databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end_thread(_kind: str) -> None:
+    def end_thread(*_arguments: object, **_more: object) -> None:
         raise SystemExit
 
     service = Service(Settings(databases(), workers=1), CHILDREN)
     with TestClient(create_worker_app(service), LOCAL) as probes:
-        monkeypatch.setattr(service.jobs, "claim", end_thread)
+        monkeypatch.setattr(service.jobs, "heartbeat", end_thread)
         wait_until(lambda: probes.get("/healthz").status_code == 503, "the thread lives")
         assert probes.get("/healthz").json() == {"status": "unavailable", "checks": {"threads": False}}
 

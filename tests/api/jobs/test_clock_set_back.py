@@ -14,8 +14,9 @@ from api.jobs.database import Database
 from api.jobs.enqueue import PlanJob
 from api.jobs.plan_repository import PlanRepository
 from api.jobs.queue import JobQueue, JobResult, Lease
-from api.jobs.tables import deliveries, plans, workers
+from api.jobs.tables import deliveries, workers
 from api.webhooks.store import WebhookStore
+from tests.testing.plan_queue import begin_next
 
 ON_BOTH_DATABASES = True
 HOUR_S = 3600.0
@@ -30,33 +31,25 @@ def store(database: str) -> Iterator[Database]:
 
 @pytest.fixture
 def jobs(store: Database) -> JobQueue:
-    return JobQueue(store, 60.0)
+    return JobQueue(store)
 
 
 def claim(jobs: JobQueue) -> Lease:
     """Queue a plan, unless it is, and claim it."""
     jobs.submit("a", PlanJob("a" * 64, "graph", b"ask"), 10)
-    found = jobs.claim()
+    found = begin_next(jobs)
     assert found is not None
     return found
 
 
-def test_a_lease_is_taken_over(jobs: JobQueue) -> None:
-    lost = claim(jobs)
-    assert jobs.claim() is None
-    with jobs.store.begin() as connection:
-        connection.execute(update(plans).values(lease_until=plans.c.lease_until + HOUR_S))
-    assert claim(jobs).id == lost.id
-    assert not jobs.is_held(lost)
-
-
 def test_a_worker_that_was_alive_only_before_does_not_count(jobs: JobQueue) -> None:
-    jobs.heartbeat("one", "host")
+    jobs.heartbeat("one", "host", slots=1)
     assert PlanRepository(jobs.store).workers(6.0) == 1
     with jobs.store.begin() as connection:
         connection.execute(update(workers).values(seen_at=workers.c.seen_at + HOUR_S))
     assert PlanRepository(jobs.store).workers(6.0) == 0
-    jobs.heartbeat("one", "host")
+    assert jobs.list_alive(6.0) == set()
+    jobs.heartbeat("one", "host", slots=1)
     assert PlanRepository(jobs.store).workers(6.0) == 1
 
 

@@ -13,11 +13,16 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import insert, select, text
+from dbos import DBOS
+from sqlalchemy import insert, make_url, select, text
 
 from api.jobs.database import Database
+from api.jobs.enqueue import PlanJob
+from api.jobs.queue import JobQueue
 from api.jobs.tables import metadata, webhooks
 from planner.errors import InvalidRequest
+from tests.testing.old_database import old_database
+from tests.testing.plan_queue import list_workflows
 from tests.testing.postgres_cluster import Cluster, running_cluster
 from tests.testing.service import MISBEHAVING, SECONDS, ask, named, serving
 
@@ -33,12 +38,9 @@ def test_the_migrations_make_the_tables(database: str) -> None:
 
 def test_secrets_of_webhooks_from_before_are_those_of_standard_webhooks(database: str) -> None:
     """A secret with the two letters that base64 for URLs has of its own."""
-    store = Database(database)
-    with store.begin() as connection:
+    with old_database(database, "0007") as connection:
         values = {"id": "a", "url": "https://x.example/", "tenant": "t", "key": "k", "created_at": 0.0}
         connection.execute(insert(webhooks).values(**values, secret="whsec_" + "-_" * 21 + "A"))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0007'"))
-    store.close()
     store = Database(database)
     with store.connect() as connection:
         secret = connection.execute(select(webhooks.c.secret)).scalar_one()
@@ -95,6 +97,24 @@ def test_the_clock_is_the_same_for_all(database: str) -> None:
     with store.connect() as connection:
         assert abs(store.now(connection) - time.time()) < 60
     store.close()
+
+
+def test_a_user_who_may_not_make_the_tables_of_dbos_uses_those_that_the_owner_made(cluster: Cluster) -> None:
+    url = cluster.database()
+    owner = Database(url)
+    with owner.begin() as connection:
+        connection.execute(text("CREATE ROLE limited LOGIN"))
+        for table in ("ALL TABLES", "ALL SEQUENCES"):
+            connection.execute(text(f"GRANT ALL ON {table} IN SCHEMA public TO limited"))
+    limited = Database(str(make_url(url).set(username="limited")))
+    with pytest.raises(InvalidRequest, match=r"tables of DBOS cannot be made .*permission denied.*dbos migrate"):
+        JobQueue(limited)
+    DBOS.migrate(url, application_role="limited")
+    jobs = JobQueue(limited)
+    jobs.submit("a", PlanJob("a" * 64, "graph", b""), 1)
+    assert list_workflows(jobs) == {"1-1": "ENQUEUED"}
+    limited.close()
+    owner.close()
 
 
 @pytest.fixture

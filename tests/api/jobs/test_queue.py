@@ -1,4 +1,7 @@
-"""The queue: a commit is never lost, one worker holds a plan at a time, and a plan ends once."""
+"""The queue: a commit is never lost, one worker holds a plan at a time, and a plan ends once.
+
+Which plan is next, and where, is tested in `test_executor.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,17 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from api.jobs.database import Database
 from api.jobs.enqueue import PlanJob
 from api.jobs.idempotency import IdempotencyConflict
 from api.jobs.plan_repository import PlanRecord, PlanRepository
-from api.jobs.queue import MAX_ATTEMPTS, MAX_CHILD_DEATHS, JobQueue, JobResult, Lease
+from api.jobs.queue import MAX_ATTEMPTS, MAX_CHILD_DEATHS, JobQueue, JobResult, Lease, LeaseLost
 from api.jobs.queue_quota import QueueFull
 from api.jobs.tables import events, plans
-from tests.testing.postgres_cluster import Cluster
+from tests.testing.plan_queue import begin_again, begin_next
 
-HELD, LOST = 60.0, -1.0
-"""Leases that hold for the whole test, and that have ended when they are given."""
 DONE = JobResult("optimal", None, b"document", {"incumbent_s": 1.0, "bound_s": 1.0, "gap": 0.0})
 
 ON_BOTH_DATABASES = True
@@ -42,10 +43,10 @@ def closed() -> Iterator[None]:
         OPENED.pop().close()
 
 
-def queue(database: str, lease_s: float = HELD) -> tuple[JobQueue, PlanRepository]:
+def queue(database: str) -> tuple[JobQueue, PlanRepository]:
     store = Database(database)
     OPENED.append(store)
-    return JobQueue(store, lease_s), PlanRepository(store)
+    return JobQueue(store), PlanRepository(store)
 
 
 def record(records: PlanRepository, number: int, tenant: str = "a") -> PlanRecord:
@@ -55,17 +56,9 @@ def record(records: PlanRepository, number: int, tenant: str = "a") -> PlanRecor
 
 
 def claimed(jobs: JobQueue) -> Lease:
-    claim = jobs.claim()
+    claim = begin_next(jobs)
     assert claim is not None
     return claim
-
-
-def test_plans_are_claimed_in_the_order_they_were_queued(database: str) -> None:
-    jobs, _ = queue(database)
-    for number in (3, 1, 2):
-        jobs.submit("a", question(number), 10)
-    assert [claimed(jobs).id for _ in range(3)] == [question(number).id for number in (3, 1, 2)]
-    assert jobs.claim() is None
 
 
 def test_equal_requests_of_a_tenant_are_one_plan(database: str) -> None:
@@ -74,57 +67,6 @@ def test_equal_requests_of_a_tenant_are_one_plan(database: str) -> None:
         jobs.submit(tenant, question(1), 10)
     assert records.counts() == {"queued": 2}
     assert records.find("c", question(1).id) is None
-
-
-def test_many_workers_never_hold_one_plan(database: str) -> None:
-    jobs, _ = queue(database)
-    for number in range(12):
-        jobs.submit("a", question(number), 20)
-    together = threading.Barrier(8)
-
-    def work(_: int) -> list[str]:
-        together.wait()
-        return [claim.id for _ in range(4) if (claim := jobs.claim())]
-
-    with ThreadPoolExecutor(8) as pool:
-        found = [plan for claimed_plans in pool.map(work, range(8)) for plan in claimed_plans]
-    assert sorted(found) == [question(number).id for number in range(12)]
-
-
-def test_a_lease_that_begins_while_another_host_claims_is_not_taken_over(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clock is read before the other host's lease begins, and compared with it afterwards."""
-    database = cluster.database()
-    (slow, _), (quick, _) = queue(database), queue(database)
-    quick.submit("a", question(1), 20)
-    read_clock = slow.store.now
-    held: list[Lease] = []
-
-    def now(connection: Connection) -> float:
-        read = read_clock(connection)
-        if not held and connection.get_execution_options().get("writes"):
-            held.append(claimed(quick))
-        return read
-
-    monkeypatch.setattr(slow.store, "now", now)
-    assert slow.claim() is None
-    assert quick.is_held(held[0])
-
-
-def test_a_writer_on_one_host_does_not_keep_others_from_writing(cluster: Cluster) -> None:
-    database = cluster.database()
-    (first, _), (other, _) = queue(database), queue(database)
-    for number in range(2):
-        first.submit("a", question(number), 20)
-    with first.store.begin() as connection:
-        held = select(plans.c.id).order_by(plans.c.number).limit(1).with_for_update()
-        assert connection.execute(held).scalar_one() == question(0).id
-        # Within the other's transaction: the plan that it holds is passed over, all else is written.
-        assert claimed(other).id == question(1).id
-        other.submit("a", question(2), 20)
-        assert claimed(other).id == question(2).id
-    assert claimed(other).id == question(0).id
 
 
 def test_hosts_that_queue_the_same_plans_at_once_queue_each_once(database: str) -> None:
@@ -165,12 +107,17 @@ def test_a_plan_that_ends_in_two_ways_at_once_ends_in_one(database: str) -> None
         assert record(records, number).status == ("optimal" if ended[0] else "cancelled")
 
 
-def test_a_plan_whose_lease_expired_is_claimed_again_and_ends_once(database: str) -> None:
-    jobs, records = queue(database, LOST)
+def test_a_plan_that_another_worker_begins_is_lost_to_the_first_and_ends_once(database: str) -> None:
+    jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
-    first, second = claimed(jobs), claimed(jobs)
+    first = claimed(jobs)
+    second = begin_again(jobs, first)
     assert not jobs.is_held(first)
-    assert not jobs.renew(first)
+    assert jobs.is_held(second)
+    with pytest.raises(LeaseLost):
+        jobs.begin(first.number, first.generation, first)
+    jobs.release(first)
+    assert jobs.is_held(second)
     assert jobs.complete(second, DONE)
     assert not jobs.complete(first, JobResult("failed", "late"))
     assert record(records, 1).status == "optimal"
@@ -182,18 +129,19 @@ def test_a_plan_whose_children_die_fails(database: str) -> None:
     jobs.submit("a", question(1), 10)
     for _ in range(MAX_CHILD_DEATHS):
         jobs.release(claimed(jobs), has_died=True)
-    assert jobs.claim() is None
+    assert begin_next(jobs) is None
     assert record(records, 1).status == "failed"
     assert "child process was killed 3 times" in (record(records, 1).error or "")
 
 
 def test_a_plan_survives_servers_that_are_killed_but_not_for_ever(database: str) -> None:
-    jobs, records = queue(database, LOST)
+    jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
-    for _ in range(MAX_ATTEMPTS):
-        assert record(records, 1).status in ("queued", "running")
-        claimed(jobs)
-    assert jobs.claim() is None
+    lease = claimed(jobs)
+    for _ in range(MAX_ATTEMPTS - 1):
+        assert record(records, 1).status == "running"
+        lease = begin_again(jobs, lease)
+    assert jobs.begin(lease.number, lease.generation) is None
     assert "worker disappeared 12 times" in (record(records, 1).error or "")
 
 
@@ -203,29 +151,6 @@ def test_a_plan_put_back_is_queued_again_however_often(database: str) -> None:
     for _ in range(2 * MAX_ATTEMPTS):
         jobs.release(claimed(jobs))
     assert record(records, 1).status == "queued"
-
-
-def test_tenants_take_turns_however_many_plans_one_of_them_has(database: str) -> None:
-    jobs, _ = queue(database)
-    for number in range(6):
-        jobs.submit("many", question(number), 10)
-    jobs.submit("few", question(6), 10)
-    jobs.submit("one", question(7), 10)
-    order = []
-    while (lease := jobs.claim()) is not None:
-        order.append(lease.id)
-        assert jobs.complete(lease, DONE)
-    assert order == [question(number).id for number in (0, 6, 7, 1, 2, 3, 4, 5)]
-
-
-def test_a_tenant_of_which_fewer_plans_run_comes_first(database: str) -> None:
-    jobs, _ = queue(database)
-    for number in range(3):
-        jobs.submit("many", question(number), 10)
-    first = [claimed(jobs).id for _ in range(2)]
-    jobs.submit("few", question(3), 10)
-    jobs.submit("few", question(4), 10)
-    assert [*first, *(claimed(jobs).id for _ in range(3))] == [question(number).id for number in (0, 1, 3, 4, 2)]
 
 
 ENDINGS: list[tuple[str, Callable[[JobQueue, Lease], object]]] = [

@@ -16,7 +16,9 @@ from api.jobs.plan_repository import PlanRepository
 from api.jobs.queue import JobQueue, JobResult
 from api.jobs.retention import purge
 from api.jobs.tables import events, idempotency, outcomes, plans
+from api.jobs.workflows import Workflows
 from tests.testing.command_line import refused, shardplan
+from tests.testing.plan_queue import begin_next, list_workflows
 
 DONE = JobResult("optimal", None, b"document")
 
@@ -30,13 +32,13 @@ def question(number: int) -> PlanJob:
 def filled(database: str) -> Database:
     """One plan done, one in hand, one in line."""
     store = Database(database)
-    jobs = JobQueue(store, 60.0)
+    jobs = JobQueue(store)
     for number in range(3):
         jobs.submit("a", question(number), 10, key=f"key{number}")
-    first = jobs.claim()
+    first = begin_next(jobs)
     assert first is not None
     jobs.complete(first, DONE)
-    assert jobs.claim() is not None
+    assert begin_next(jobs) is not None
     return store
 
 
@@ -48,20 +50,21 @@ def counts(store: Database) -> list[int]:
 
 def test_only_plans_that_ended_long_ago_are_purged(database: str) -> None:
     store = filled(database)
-    assert purge(store, 3600) == 0
+    assert purge(Workflows(store), 3600) == 0
     assert counts(store) == [3, 1, 3]
-    assert purge(store, -1) == 1
+    assert purge(Workflows(store), -1) == 1
     assert counts(store) == [2, 0, 2]
     with store.connect() as connection:
         assert set(connection.execute(select(events.c.number)).scalars()) == {2, 3}
     assert PlanRepository(store).counts() == {"queued": 1, "running": 1}
+    assert list_workflows(JobQueue(store)).keys() == {"2-1", "3-1"}
     store.close()
 
 
 def test_a_purged_plan_may_be_requested_again(database: str) -> None:
     store = filled(database)
-    purge(store, -1)
-    JobQueue(store, 60.0).submit("a", question(0), 10, key="key0")
+    purge(Workflows(store), -1)
+    JobQueue(store).submit("a", question(0), 10, key="key0")
     found = PlanRepository(store).find("a", question(0).id)
     assert found is not None
     assert found.status == "queued"
