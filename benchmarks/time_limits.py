@@ -121,7 +121,7 @@ def _list_following(model: str, mesh: str, folder: Path) -> Iterator[Case]:
         "plan": folder / f"{model}-{mesh}.plan.json.gz",
         "graph": folder / f"{model}-{BATCHES[mesh]}-less.json.gz",
         "proof": folder / "proof.json.gz",
-        "op": "layers.1.mlp.up.matmul",
+        "op": "matmul_3",
     }
     for what, words in FOLLOWING:
         yield Case(what, model, mesh, _fill(words, places), LIMIT_S)
