@@ -69,7 +69,7 @@ def run_whole(
     runs, ops = 1 + len(later), len(graph.ops)
     for number, data in enumerate((arrays, *later)):
         values |= data
-        for place, op in enumerate(graph.ops):
+        for place, op in enumerate(graph.ops, 1):
             if on_progress is not None:
                 on_progress(number * ops + place, runs * ops)
             if op.phase == "update" and number < len(later):

@@ -152,11 +152,11 @@ def test_a_missing_cupy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         validate(three_inputs(), backend="cupy")
 
 
-def test_progress_counts_every_instruction_once() -> None:
+def test_progress_counts_every_op_of_the_graph_and_then_every_instruction() -> None:
     program, told = three_inputs(), []
     validate(program, on_progress=lambda done, of: told.append((done, of)))
-    count = len(program.instructions)
-    assert told == [(n, count) for n in range(1, count + 1)]
+    counts = len(program.graph.ops), len(program.instructions)
+    assert told == [(n, count) for count in counts for n in range(1, count + 1)]
 
 
 def test_the_same_seed_gives_the_same_verdict() -> None:
