@@ -118,7 +118,7 @@ class StageCosts(StagePlans):
         graph = replace(graph, free=self._list_free(graph))
         key = describe_content(graph)
         if key not in self.bounds:
-            known = self._list_choices(graph) if part in ("step", "short", "long") else []
+            known = self._list_choices(graph, key) if part in ("step", "short", "long") else []
             self.bounds[key] = self._find_bound_between(key) or self._solve_bound(graph, known)
         return self.bounds[key][0]
 

@@ -81,7 +81,7 @@ class StagePlans:
             gap = self._request.gap
             if is_coarse and self.deadline.seconds is not None:
                 gap = max(gap, COARSE_GAP)
-            self.plans[key] = self._find_between(key) or self._plan_step(step, share, gap)
+            self.plans[key] = self._find_between(key) or self._plan_step(step, key, share=share, gap=gap)
             if (self.plans[key].certificate.gap or 0.0) > self._request.gap and is_coarse:
                 self.coarse.add(key)
         proven = self.plans[key].certificate
@@ -127,7 +127,7 @@ class StagePlans:
         lower = max((plan.certificate.bound_s for other, plan in same if is_within(other, passes)), default=0.0)
         for other, plan in same:
             upper_s = plan.certificate.objective_s or np.inf
-            if is_within(passes, other) and upper_s - lower <= self.request.gap / 4 * upper_s:
+            if is_within(passes, other) and upper_s - lower <= self._request.gap * upper_s:
                 return replace(plan, certificate=replace(plan.certificate, bound_s=lower, gap=1 - lower / upper_s))
         return None
 
@@ -138,19 +138,19 @@ class StagePlans:
         gap, count = self.request.gap / 4, self.microbatches
         return replace(self.request, microbatches=count, global_batch=None, memory_limit_bytes=limit, gap=gap)
 
-    def _plan_step(self, step: Graph, share: float, gap: float) -> Plan:
+    def _plan_step(self, step: Graph, key: Content, *, share: float, gap: float) -> Plan:
         """Return the plan of a step: the search's, else the one that is known, else a standard layout, else none."""
         self.solved_ops += len(step.ops)
         request, ends = self._limit_time(replace(self._request, gap=gap), share)
         mesh, report = self.model.mesh, ProgressReporter(ends, None)
         standard = None if ends.seconds is None else self._standard.find_plan(step)
-        known = self._list_choices(step) + ([standard.choice] if standard and standard.choice else [])
+        known = self._list_choices(step, key) + ([standard.choice] if standard and standard.choice else [])
         try:
             baselines = [] if known else list_baselines(step, mesh)
             search = PlanSearch(step, self.model, request, ends, report, AxisUnits.of(mesh), baselines)
             plan = pipeline.search_step(search, known)
         except TimeLimitReached:
-            known_plan = self.plans.get(describe_content(step)) or standard
+            known_plan = self.plans.get(key) or standard
             return known_plan or leave_nothing(step, self.model, request, wall_s=ends.elapsed_s)
         return replace(plan, baselines=standard.baselines) if standard else plan
 
@@ -160,10 +160,9 @@ class StagePlans:
         limit_s = None if left_s is None else max(share * left_s, LEAST_S)
         return replace(request, time_limit_s=limit_s), Deadline(limit_s)
 
-    def _list_choices(self, step: Graph) -> list[Choice]:
+    def _list_choices(self, step: Graph, key: Content) -> list[Choice]:
         """Return the choices of plans of the same ops with other micro-batches in flight, to start from."""
-        alike = self._list_alike(describe_content(step))
-        return [rename_choice(plan, step) for _, plan in alike]
+        return [rename_choice(plan, step) for _, plan in self._list_alike(key)]
 
 
 def is_within(one: Passes, other: Passes) -> bool:

@@ -101,8 +101,8 @@ def read_constant(call: ComplexCall) -> ComplexParts:
     listed = text[text.index("dense<") : text.rindex("> : ") + 1]
     if '"0x' in listed:
         raw = np.frombuffer(bytes.fromhex(listed.split('"')[1][2:]), numpy_dtype(call.result.dtype)).reshape(-1, 2)
-        return _known_parts(call, raw[:, 0], raw[:, 1])
-    return _known_parts(call, *(_read_part(call, listed, side) for side in (1, 2)))
+        return _make_constant(call, raw[:, 0], raw[:, 1])
+    return _make_constant(call, *(_read_part(call, listed, side) for side in (1, 2)))
 
 
 def _read_part(call: ComplexCall, listed: str, side: int) -> Numbers:
@@ -112,7 +112,7 @@ def _read_part(call: ComplexCall, listed: str, side: int) -> Numbers:
     return np.array(ir.Attribute.parse(f"{numbers} : tensor<{sizes}>", call.op.context))
 
 
-def _known_parts(call: ComplexCall, *parts: Numbers) -> ComplexParts:
+def _make_constant(call: ComplexCall, *parts: Numbers) -> ComplexParts:
     """Return arrays as known numbers, equal ones as one number."""
     shaped = (part.reshape(call.result.shape) for part in parts)
     cores = [part.reshape(-1)[0] if np.all(part == part.reshape(-1)[0]) else part for part in shaped]
