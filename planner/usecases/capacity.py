@@ -60,8 +60,8 @@ STAGES_SHARE = 0.15
 GRACE_S, FIRST_GRACE_S = 0.5, 10.0
 """A process that still plans so long after the deadline is killed; the latter while no plan of as few devices is
 known, so that the answer is not empty."""
-LEAST_S = 0.01
-"""The time limit of a candidate for which no time is left: it is planned in a standard layout."""
+LEAST_S = 1e-9
+"""The time limit of a candidate for which no time is left: it is up at once, and a standard layout is the plan."""
 
 
 def search_meshes(
