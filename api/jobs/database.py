@@ -24,7 +24,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalEr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from api.migrations import migrate
+from api.migrations import is_current, migrate
 from planner.errors import InvalidRequest
 
 UNAVAILABLE = (OperationalError, InternalError, InterfaceError, PoolTimeout)
@@ -51,8 +51,7 @@ class Database:
         self.engine = _create_sqlite(address) if address.get_backend_name() == "sqlite" else _create_postgresql(address)
         event.listen(self.engine, "checkin", self._invalidate_returned)
         try:
-            with self.begin_alone() as connection:
-                migrate(connection)
+            self._migrate()
         except DatabaseError as error:
             self.close()
             raise InvalidRequest("database cannot be used", where=str(address), got=format_error(error)) from None
@@ -80,6 +79,13 @@ class Database:
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK_ID})"))
             yield connection
+
+    def _migrate(self) -> None:
+        with self.connect() as connection:
+            if is_current(connection):  # a process that starts again waits for no writer
+                return
+        with self.begin_alone() as connection:
+            migrate(connection)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

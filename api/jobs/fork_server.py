@@ -1,9 +1,9 @@
 """A process that has loaded everything a task needs and forks a child per task.
 
 Standard input is a Unix socket. A byte on it requests a child and carries four descriptors: the child's standard input,
-its output, its standard error, and a control socket. The child leads a session. When its control socket is shut down,
-the child is killed with its process group, and its exit code is sent on the socket; until then it stays a zombie, so
-that its process id is not reused. When the socket ends, all children are killed.
+its output, its standard error, and a control socket. The child leads a process group. When its control socket is shut
+down, the child is killed with its group, and its exit code is sent on the socket; until then it stays a zombie, so that
+its process id is not reused. When the socket ends, all children are killed.
 
 Forking is safe here: the only other threads are OpenBLAS's, which stop before every fork (pthread_atfork). The fork
 server keeps no end of a child's pipes, and a child none of its siblings', so that each sees the other side close.
@@ -22,8 +22,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, NoReturn
 
-NICE = 5
-"""Children yield the processor to the server's request handling."""
 EXIT_CODE = struct.Struct("i")
 """A child's exit code, or the negative number of the signal that killed it."""
 
@@ -68,8 +66,7 @@ def _fork_child(control: socket.socket, children: dict[socket.socket, int], chil
 def _run_child(child_main: ChildMain, requests: int, answers: int, errors: int) -> NoReturn:
     """Run in the child. Output of libraries goes to standard error."""
     try:
-        os.setsid()
-        os.nice(NICE)
+        os.setpgid(0, 0)
         for descriptor, number in ((requests, 0), (errors, 1), (errors, 2)):
             os.dup2(descriptor, number)
         os.close(requests)

@@ -1,7 +1,8 @@
 """Child processes, in which all long or dangerous work is done; each does one task and ends.
 
 They are forks of one process that has loaded what they need (api/jobs/fork_server.py). It is started on first use, and
-again where it was killed; running children go on. Each child leads a process group and is killed with it.
+again where it was killed; running children go on. Each child leads a process group and is killed with it. None has a
+session of its own: Linux may share the processor among sessions first, and would ignore NICE between them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from api.jobs.fork_server import EXIT_CODE
 from api.jobs.ipc import IpcMessage, receive_message, send_message
 
 COMMAND = (sys.executable, "-m", "api.jobs.child_main")
+NICE = 5
+"""The fork server and its children yield the processor to the server, which starts and answers meanwhile."""
 TICK_S = 0.1
 PROGRESS_KINDS = "begun", "incumbent", "ask"
 """Kinds of messages that come before the result."""
@@ -65,8 +68,9 @@ class ForkServer:
         self.control_socket, server_end = socket.socketpair()
         with server_end:
             self.process = subprocess.Popen(
-                command, stdin=server_end.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
+                command, stdin=server_end.fileno(), stdout=subprocess.DEVNULL, process_group=0
             )
+        os.setpriority(os.PRIO_PROCESS, self.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
 
     def fork_child(self, ends: Sequence[int]) -> bool:
         """Request a child with these ends of its pipes. Return False where the fork server is gone."""

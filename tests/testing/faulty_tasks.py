@@ -51,7 +51,7 @@ def shown() -> dict[str, object]:
     """Return the environment that a child process started with."""
     held = [os.fstat(each).st_mode for each in range(64) if os.path.exists(f"/proc/self/fd/{each}")]
     return {
-        "leads": os.getpid() == os.getsid(0) == os.getpgid(0),
+        "leads": os.getpid() == os.getpgid(0),
         "nice": os.nice(0),
         "cpu_s": resource.getrlimit(resource.RLIMIT_CPU)[0],
         "pipes": sum(map(stat.S_ISFIFO, held)),

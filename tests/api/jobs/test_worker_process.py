@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
 from api.http.requests import pack_json, unpack_json
-from api.jobs.fork_server import NICE
 from api.jobs.ipc import receive_message
-from api.jobs.worker_process import ResourceLimits, TaskResult
+from api.jobs.worker_process import NICE, ResourceLimits, TaskResult
 from tests.testing.service import CHILDREN, MISBEHAVING, borne, children_of, descendants, gone
 from tests.testing.small_documents import GRAPH
 
@@ -71,7 +70,7 @@ def test_a_child_ends_with_its_own_children() -> None:
     assert gone(sorted(seen))
 
 
-def test_a_child_leads_a_session_and_has_limits_of_its_own_and_nothing_of_its_siblings() -> None:
+def test_a_child_leads_a_process_group_and_has_limits_of_its_own_and_nothing_of_its_siblings() -> None:
     found: list[TaskResult] = []
 
     def goes_on() -> bool:
