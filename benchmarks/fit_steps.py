@@ -27,6 +27,7 @@ from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-
 import planner.usecases.steps.stacks as product
 from benchmarks.published_rows import read_published
 from planner.errors import ShardplanError
+from planner.usecases.predict_rows import BUILT_IN
 from planner.usecases.steps.memory import count_peak_bytes
 from planner.usecases.steps.rows import StepRow, read_step_row
 from planner.usecases.steps.stacks import Stack
@@ -163,7 +164,7 @@ def read_measured(sources: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measure
             if row.get("status", "ok") not in ("ok", "memory_only") or NOISY in (row.get("note") or ""):
                 continue
             try:
-                read = read_step_row(row, None)
+                read = read_step_row(row, BUILT_IN)
             except ShardplanError:
                 continue
             layout = json.dumps([row.get("model"), row["devices"], row["layout"]], sort_keys=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,20 +11,21 @@ import typer
 
 from api.cli.options import JsonOption, print_json
 from planner.choose import hardware
+from planner.choose.hardware.corrections import FittedCorrection, FittedCorrections
 from planner.choose.hardware.fit import Refit, refit_hardware
 from planner.choose.hardware.nccl_tests import read_runs
-from planner.choose.hardware.op_corrections import Correction
 from planner.choose.hardware.op_times import read_fits
 from planner.choose.hardware.op_transfer import find_kernels, list_measured
 from planner.choose.op_prices import PRICED_CLASSES
 from planner.documents.hardware import read_profile
-from planner.documents.json_reader import read_text
+from planner.documents.json_reader import read_json_lines, read_text
 from planner.documents.json_writer import check_writable, write_json
 from planner.documents.profiler_trace import read_profiler_trace
 from planner.errors import InvalidHardware
 from planner.units import format_share, format_time
 from planner.usecases.calibrate import calibrate_profile, select_probes
-from planner.usecases.fit_ops import MeasuredKernel, OpsFit, fit_ops, read_csv, read_trace
+from planner.usecases.fit_ops import MeasuredKernel, fit_ops, read_csv, read_trace
+from planner.usecases.fit_steps import fit_steps, read_steps
 
 Profile = Annotated[Path, typer.Option("--output", "-o", help="The profile to write (.json).")]
 
@@ -75,7 +77,8 @@ def fit_hardware(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Output of nccl-tests (all_reduce_perf), times of ops (.csv), traces of torch.profiler (.json).",
+            help="Output of nccl-tests (all_reduce_perf), times of ops (.csv), traces of torch.profiler (.json), "
+            "training steps (.jsonl).",
         ),
     ],
     output: Profile,
@@ -86,43 +89,56 @@ def fit_hardware(
     link: Annotated[str | None, typer.Option(help="The link between hosts (else the second tier's).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a profile's links to measured collectives, and its kernels to measured times of ops."""
+    """Fit a profile's links to measured collectives, its kernels to times of ops, and its training steps."""
     check_writable(output)
     document = read_profile(profile)
+    kinds = _sort_by_kind(files)
+    runs = [run for file in kinds["links"] for run in read_runs(read_text(file), str(file))]
     parsed = hardware.parse_hardware(document)
-    kernels, faults = _read_kernels([file for file in files if _is_of_ops(file)])
-    collectives = [file for file in files if not _is_of_ops(file)]
-    runs = [run for file in collectives for run in read_runs(read_text(file), str(file))]
-    timings = [timing for run in runs for timing in run.timings()]
-    refits = refit_hardware(parsed, timings, link)
-    fit = fit_ops(parsed, kernels)
-    if not refits and not fit.corrections:
-        raise InvalidHardware("nothing was fitted", where=profile, got="; ".join([*faults, *fit.refused]) or "no rows")
-    own = _fit_links(document, refits, collectives, output=output)
-    write_json(output, own | _fit_kernels(own, fit, files))
+    refits = refit_hardware(parsed, [timing for run in runs for timing in run.timings()], link)
+    kernels, faults = _read_kernels(kinds["ops"])
+    ops = fit_ops(parsed, kernels)
+    own = _fit_links(document, refits, kinds["links"], output=output)
+    own |= _add_corrections(own, "op_corrections", ops, files=kinds["ops"])
+    steps, wrong = _fit_training_steps(kinds["steps"], own)
+    own |= _add_corrections(own, "step_corrections", steps, files=kinds["steps"])
+    faults, refused = [*faults, *wrong], [*ops.refused, *steps.refused]
+    if not refits and not ops.corrections and not steps.corrections:
+        raise InvalidHardware("nothing was fitted", where=profile, got="; ".join([*faults, *refused]) or "no rows")
+    write_json(output, own)
     if as_json:
-        links, classes = (
-            [_fit_document(refit) for refit in refits],
-            [_dump_correction(each) for each in fit.corrections],
-        )
-        found = {"links": links, "ops": classes, "refused": list(fit.refused), "faults": faults}
+        links = [_fit_document(refit) for refit in refits]
+        classes, software = ([_dump_correction(each) for each in fit.corrections] for fit in (ops, steps))
+        found = {"links": links, "ops": classes, "steps": software, "refused": refused, "faults": faults}
         print_json({"name": output.stem, "runs": len(runs), **found})
         return
-    _print_fit(refits, fit, faults)
+    _print_fits(refits, (*ops.corrections, *steps.corrections), [*refused, *faults])
 
 
-def _print_fit(refits: list[Refit], fit: OpsFit, faults: list[str]) -> None:
+def _print_fits(refits: Sequence[Refit], corrections: Sequence[FittedCorrection], faults: Sequence[str]) -> None:
     for refit in refits:
         typer.echo(f"{refit.name}: {refit.timings} measurements, {_format_errors(refit.before, refit.after)}")
-    for each in fit.corrections:
-        kept = f"{_format_errors(each.before, each.after)} by fits without the row"
-        typer.echo(f"{each.name}: {each.rows} measurements, {kept}")
-    for line in (*fit.refused, *faults):
+    for each in corrections:
+        typer.echo(f"{each.name}: {_format_correction(each)}")
+    for line in faults:
         typer.echo(f"not fitted: {line}", err=True)
 
 
-def _is_of_ops(file: Path) -> bool:
-    return file.name.endswith((".csv", ".json", ".json.gz"))
+def _sort_by_kind(files: list[Path]) -> dict[str, list[Path]]:
+    return {kind: [file for file in files if _find_kind(file) == kind] for kind in ("links", "ops", "steps")}
+
+
+def _find_kind(file: Path) -> str:
+    if file.name.endswith((".jsonl", ".jsonl.gz")):
+        return "steps"
+    return "ops" if file.name.endswith((".csv", ".json", ".json.gz")) else "links"
+
+
+def _fit_training_steps(files: list[Path], document: dict[str, Any]) -> tuple[FittedCorrections, list[str]]:
+    """Fit the steps of a profile whose links and kernels were fitted; return what is wrong with other lines too."""
+    profile = hardware.parse_hardware(document)
+    read = [read_steps(read_json_lines(file), profile, str(file)) for file in files]
+    return fit_steps([step for steps, _ in read for step in steps]), [fault for _, wrong in read for fault in wrong]
 
 
 def _read_kernels(files: list[Path]) -> tuple[list[MeasuredKernel], list[str]]:
@@ -139,22 +155,28 @@ def _read_kernels(files: list[Path]) -> tuple[list[MeasuredKernel], list[str]]:
     return kernels, faults
 
 
-def _fit_kernels(document: dict[str, Any], fit: OpsFit, files: list[Path]) -> dict[str, Any]:
-    """Return the corrections of a profile with their sources."""
-    listed = ", ".join(file.name for file in files if _is_of_ops(file))
+def _add_corrections(
+    document: dict[str, Any], key: str, fit: FittedCorrections, *, files: list[Path]
+) -> dict[str, Any]:
+    """Return the corrections of a profile under a key, with their sources."""
+    listed = ", ".join(file.name for file in files)
     sources = {
-        f"op_corrections.{each.name}": f"fit of measured times ({listed}): {each.rows} measurements, "
-        f"{_format_errors(each.before, each.after)} by fits without the row"
+        f"{key}.{each.name}": f"fit of measured times ({listed}): {_format_correction(each)}"
         for each in fit.corrections
     }
     corrections = {each.name: asdict(each.fitted) for each in fit.corrections}
     return {
-        "op_corrections": {**document.get("op_corrections", {}), **corrections},
+        key: {**document.get(key, {}), **corrections},
         "sources": {**document.get("sources", {}), **sources},
     }
 
 
-def _dump_correction(correction: Correction) -> dict[str, Any]:
+def _format_correction(correction: FittedCorrection) -> str:
+    errors = _format_errors(correction.before, correction.after)
+    return f"{correction.rows} measurements, {errors} by fits without the row"
+
+
+def _dump_correction(correction: FittedCorrection) -> dict[str, Any]:
     return {
         "name": correction.name,
         "rows": correction.rows,

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.choose.hardware import Hardware
+from planner.choose.hardware.corrections import TimeCorrection
 from planner.choose.hardware.efficiency import ATTENTION, ATTENTION_BACKWARD, PRODUCT, work_class
 from planner.choose.hardware.intervals import UNMEASURED_OP
 from planner.choose.hardware.op_classes import OP_CLASSES, Column, Columns
-from planner.choose.hardware.op_corrections import OpCorrection
 from planner.choose.hardware.op_rates import FORMATS
 from planner.choose.hardware.op_transfer import KernelTimes, find_kernels, is_measured
 from planner.choose.op_columns import find_class, read_columns
@@ -68,7 +68,7 @@ class OpPricing:
     hardware: Hardware
     kind: str | None
     times: KernelTimes | None = None
-    correction: OpCorrection | None = None
+    correction: TimeCorrection | None = None
 
     @classmethod
     def of(cls, op: Op, hardware: Hardware) -> OpPricing:
@@ -86,8 +86,7 @@ class OpPricing:
         return [self._correct(seconds) for seconds in self._predict(works)]
 
     def _correct(self, seconds: float) -> float:
-        own = self.correction
-        return own.offset_s + own.scale * seconds if own else seconds
+        return self.correction.apply(seconds) if self.correction else seconds
 
     def _predict(self, works: Sequence[LocalWork]) -> Sequence[float]:
         if self.times is None:

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from planner.choose.hardware import Hardware
+from planner.choose.hardware.corrections import MAX_SECONDS, TimeCorrection
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
 from planner.choose.hardware.interference import MAX_SHARE, Interference
-from planner.choose.hardware.op_corrections import OpCorrection
 from planner.documents.strict_model import Dtype, Id, Name, Size, StrictModel, Version2
 
 Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
@@ -68,10 +68,10 @@ class CurvesDocument(StrictModel):
 
 
 class CorrectionDocument(StrictModel):
-    """Seconds of a class of kernels are `offset_s` + `scale` * predicted; `low`, `high`: measured over these."""
+    """Seconds of kernels or steps are `offset_s` + `scale` * predicted; `low`, `high`: measured over these."""
 
     scale: Annotated[float, Field(gt=0, le=1e4)]
-    offset_s: Seconds
+    offset_s: Annotated[float, Field(ge=0, le=MAX_SECONDS, description="seconds")]
     low: Annotated[float, Field(gt=0, le=1e4)]
     high: Annotated[float, Field(gt=0, le=1e4)]
 
@@ -85,10 +85,11 @@ class ProfileDocument(StrictModel):
     `curves`: measured times of ops by name, or `name.dtype`, instead of the roofline. `efficiency`: points [FLOPs,
     share of peak] of classes of ops, instead of `compute_efficiency`. `op_times`: the measured device whose fitted
     classes of kernels price ops, or `transferred`: those of the measured devices, by the datasheet's peaks;
-    `op_corrections`: by class, what `hardware fit` fitted to times of kernels measured on one's own machine. `overlap`:
-    the share of the possible gain from running collectives during ops that counts. `interference`: by link and kind of
-    work (compute, collective, to_device, from_device), the share by which each other kind that runs at the same time
-    makes it take longer. `power_w`: rated power of a device. `sources`: the origin of a number.
+    `op_corrections`: by class, what `hardware fit` fitted to times of kernels measured on one's own machine;
+    `step_corrections`: by software, the same of training steps, for `predict steps`. `overlap`: the share of the
+    possible gain from running collectives during ops that counts. `interference`: by link and kind of work (compute,
+    collective, to_device, from_device), the share by which each other kind that runs at the same time makes it take
+    longer. `power_w`: rated power of a device. `sources`: the origin of a number.
     """
 
     format: Literal["shardplan.hardware"]
@@ -108,6 +109,7 @@ class ProfileDocument(StrictModel):
     efficiency: dict[Literal["product", "attention", "attention_backward"], Points] = Field(default={})
     op_times: Id | None = None
     op_corrections: Corrections = Field(default={})
+    step_corrections: Corrections = Field(default={})
     overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
     interference: InterferenceByLink = Field(default={})
     sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
@@ -139,7 +141,7 @@ def dump_efficiency(efficiency: Mapping[str, Efficiency]) -> dict[str, list[list
     }
 
 
-def dump_corrections(corrections: Mapping[str, OpCorrection]) -> dict[str, Any]:
+def dump_corrections(corrections: Mapping[str, TimeCorrection]) -> dict[str, Any]:
     """Return the corrections of every class of kernels."""
     return {key: asdict(each) for key, each in corrections.items()}
 

@@ -34,6 +34,18 @@ def read_text(path: Path) -> str:
         raise InvalidDocument("not UTF-8 text", where=str(path), got=f"byte {error.start}") from None
 
 
+def read_json_lines(path: Path) -> list[Any]:
+    """Return the JSON in each line of a file; a line that is not JSON is its text."""
+    return [_parse_line(line) for line in read_text(path).removesuffix("\n").split("\n")]
+
+
+def _parse_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+
+
 def read_compressed(raw: bytes, where: str) -> Any:
     """Return the JSON in bytes, gzip or plain, up to 16 MiB decompressed. Raises InvalidDocument."""
     return parse_json(_decompress(BytesIO(raw), where), where)

@@ -64,6 +64,7 @@ def calibrate_profile(
         "efficiency": {},
         "op_times": None,
         "op_corrections": {},
+        "step_corrections": {},
         "sources": sources | {f"links.{link}": copied for link in base["links"]},
     }
 

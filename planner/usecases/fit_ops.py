@@ -1,4 +1,4 @@
-"""Fits the kernels of a profile to times measured on one's own machine (`planner.choose.hardware.op_corrections`).
+"""Fits the kernels of a profile to times measured on one's own machine (`planner.choose.hardware.corrections`).
 
 The rows are those of `predict ops` with a column `time_s`, as CSV, or the products in a trace of torch.profiler. Rows
 that cannot be read are told apart by line; the others are fitted.
@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.op_corrections import Correction, fit_correction
+from planner.choose.hardware.corrections import MAX_SECONDS, FittedCorrections, fit_correction
 from planner.choose.op_prices import PRICED_CLASSES, kernel_s
 from planner.documents.profiler_trace import ProfiledOp
 from planner.errors import InvalidHardware, InvalidRequest
 from planner.usecases.predict_rows import read_shape
 
-MAX_SECONDS = 3600.0
 MATRIX_OPERANDS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0}
 """Number of the first matrix among the operands of the products of PyTorch."""
 
@@ -35,14 +34,6 @@ class MeasuredKernel:
     dtype: str
     numbers: dict[str, float]
     time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class OpsFit:
-    """The corrections that were fitted, and why others were refused."""
-
-    corrections: tuple[Correction, ...]
-    refused: tuple[str, ...]
 
 
 def read_csv(text: str, where: str) -> tuple[list[MeasuredKernel], list[str]]:
@@ -100,8 +91,8 @@ def _read_product(op: ProfiledOp) -> Iterator[MeasuredKernel]:
         yield MeasuredKernel("gemm", dtype, {x: float(size) for x, size in rows.items()}, op.time_s)
 
 
-def fit_ops(hardware: Hardware, kernels: Sequence[MeasuredKernel]) -> OpsFit:
-    """Fit a correction to each class and element type that was measured."""
+def fit_ops(hardware: Hardware, kernels: Sequence[MeasuredKernel]) -> FittedCorrections:
+    """FittedCorrections a correction to each class and element type that was measured."""
     groups: dict[tuple[str, str], list[MeasuredKernel]] = defaultdict(list)
     for kernel in kernels:
         groups[kernel.op, kernel.dtype].append(kernel)
@@ -114,4 +105,4 @@ def fit_ops(hardware: Hardware, kernels: Sequence[MeasuredKernel]) -> OpsFit:
             corrections.append(fit_correction(f"{op}.{dtype}", predicted, measured))
         except (InvalidHardware, InvalidRequest) as error:
             refused.append(str(error))
-    return OpsFit(tuple(corrections), tuple(refused))
+    return FittedCorrections(tuple(corrections), tuple(refused))

@@ -8,34 +8,34 @@ node are timed by the network of the profile.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from planner.choose.hardware import load_profile
+from planner.choose.hardware import Hardware, load_profile
 from planner.choose.hardware.intervals import NETWORK_INTERVAL, OUT_OF_RANGE, UNMEASURED_OP
 from planner.choose.hardware.network import collective_s
 from planner.choose.hardware.op_rates import SENT_BY
-from planner.choose.hardware.op_times import LAUNCH_S, load_fits
+from planner.choose.hardware.op_times import LAUNCH_S, list_fitted, load_fits
 from planner.choose.hardware.op_transfer import find_kernels
 from planner.choose.op_prices import PRICED_CLASSES, kernel_s
 from planner.errors import InvalidRequest
 from planner.ir.collectives import COLLECTIVES, Kind
 from planner.ir.mesh import Mesh
-from planner.usecases.predict_rows import KernelRow, read_row
+from planner.usecases.predict_rows import BUILT_IN, KernelRow, RowProfiles, read_row
 
 Answer = dict[str, Any]
 
 
-def predict_ops(rows: Sequence[object], like: str | None = None) -> list[Answer]:
+def predict_ops(rows: Sequence[object], profiles: RowProfiles = BUILT_IN) -> list[Answer]:
     """Return one answer for each row, in order: its time and interval in seconds, or `error` with the reason."""
     answers: list[Answer] = [{} for _ in rows]
-    groups: dict[tuple[str, str, str], list[tuple[int, KernelRow]]] = defaultdict(list)
+    groups: dict[tuple[Hardware, str, str], list[tuple[int, KernelRow]]] = defaultdict(list)
     for number, row in enumerate(rows):
         try:
-            read = read_row(row, like)
-            groups[read.device, read.op, read.variant].append((number, read))
+            read = read_row(row, profiles)
+            groups[read.hardware, read.op, read.variant].append((number, read))
         except InvalidRequest as error:
             answers[number] = {"error": str(error)}
     for members in groups.values():
@@ -50,26 +50,37 @@ def predict_ops(rows: Sequence[object], like: str | None = None) -> list[Answer]
 
 def predict_group(rows: Sequence[KernelRow]) -> list[Answer]:
     """Return the answers for rows of one device, class and variant. Raises InvalidRequest without measurements."""
-    device, op, variant, _ = rows[0]
+    hardware, op, variant, _ = rows[0]
     if op in SENT_BY and not op.startswith("deepep"):
-        inside = [row.numbers["devices"] <= 8 and f"{op}.{variant}" in load_fits(device) for row in rows]
+        fitted_here = f"{op}.{variant}" in _list_own_fits(hardware)
+        inside = [row.numbers["devices"] <= 8 and fitted_here for row in rows]
         if not all(inside):
             fitted = iter(_predict_fitted([row for row, here in zip(rows, inside, strict=True) if here]))
             return [next(fitted) if here else _predict_network(row) for row, here in zip(rows, inside, strict=True)]
     return _predict_fitted(rows)
 
 
+def _list_own_fits(hardware: Hardware) -> Collection[str]:
+    """Return the fitted collectives of a profile; none where its links were measured anew."""
+    if hardware.op_times not in list_fitted() or load_profile(hardware.op_times).links != hardware.links:
+        return ()
+    return load_fits(hardware.op_times)
+
+
 def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
     if not rows:
         return []
-    device, op, variant, first = rows[0]
+    hardware, op, variant, first = rows[0]
     columns = {name: np.array([row.numbers[name] for row in rows]) for name in first}
-    profile = load_profile(device)
-    if profile.op_times is None and op in PRICED_CLASSES:
-        times = kernel_s(profile, op, variant, columns=columns).tolist()
-        return [_answer_judged(time, UNMEASURED_OP, "roofline_s") for time in times]
-    found = find_kernels(profile, op, variant)
+    own = hardware.op_corrections.get(f"{op}.{variant}")
+    if hardware.op_times is None and op in PRICED_CLASSES:
+        predicted = kernel_s(hardware, op, variant, columns=columns)
+        interval, times = (own.low, own.high) if own else UNMEASURED_OP, own.apply(predicted) if own else predicted
+        return [_answer_judged(time, interval, "roofline_s") for time in times.tolist()]
+    found = find_kernels(hardware, op, variant)
     seconds, is_covered, (least, most) = found.seconds(columns), found.covers(columns), found.interval
+    if own:
+        seconds, (least, most) = own.apply(seconds), (own.low, own.high)
     spread = np.where(is_covered, 1.0, OUT_OF_RANGE)
     low, high = seconds * least / spread, seconds * most * spread
     flops, moved = found.kernel.count_work(columns, found.itemsize)
@@ -92,7 +103,7 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
 def _predict_network(row: KernelRow) -> Answer:
     """Return the answer for a collective by the links of the profile."""
     count, size = row.numbers["devices"], row.numbers["bytes"]
-    spans = load_profile(row.device).tier_spans(Mesh.parse(f"devices={count:.0f}"))[0]
+    spans = row.hardware.tier_spans(Mesh.parse(f"devices={count:.0f}"))[0]
     kind = Kind(row.op)
     time = collective_s(kind, spans, size / count if COLLECTIVES[kind].gathers else size)
     return _answer_judged(time, NETWORK_INTERVAL, "network_s")
@@ -101,4 +112,4 @@ def _predict_network(row: KernelRow) -> Answer:
 def _answer_judged(time: float, interval: tuple[float, float], part: str) -> Answer:
     """Return the answer for a time with one part, whose interval is judged."""
     low, high = interval
-    return {"time_s": time, "low_s": time * low, "high_s": time * high, "parts": {part: time}}
+    return {"time_s": time, "low_s": time * min(low, 1.0), "high_s": time * max(high, 1.0), "parts": {part: time}}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from planner.choose.hardware import list_profiles, load_profile
+from planner.choose.hardware import Hardware, list_profiles, load_profile
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_rates import FORMATS, SENT_BY
 from planner.errors import InvalidRequest
@@ -36,25 +37,52 @@ DTYPES = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float32": "f32",
 SKEW = {"balanced": 0.0, "uniform": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}
 
 
+@dataclass(frozen=True, slots=True)
+class RowProfiles:
+    """Which profile a row has: `every`, whatever device it names; else the built-in one of its device; else `like`."""
+
+    like: Hardware | None = None
+    every: Hardware | None = None
+
+    def find(self, name: object) -> Hardware:
+        """Return the profile of a row that names a device. Raises InvalidRequest that names the nearest one."""
+        if self.every is not None:
+            return self.every
+        if not isinstance(name, str) or not name:
+            raise InvalidRequest("a device", where="gpu", got=name, wanted="a name")
+        plain = name.lower().replace("_", "-")
+        plain = DEVICE_ALIASES.get(plain, plain)
+        if plain in list_profiles():
+            return load_profile(plain)
+        if self.like is not None:
+            return self.like
+        nearest = difflib.get_close_matches(plain, list_profiles(), n=1, cutoff=0.0)[0]
+        wanted = f"--like {nearest} or another one"
+        raise InvalidRequest("device without a profile", where="gpu", got=name, wanted=wanted)
+
+
+BUILT_IN = RowProfiles()
+
+
 class KernelRow(NamedTuple):
     """A row that was read: profile, class, what is fitted apart within the class (element type or library), numbers."""
 
-    device: str
+    hardware: Hardware
     op: str
     variant: str
     numbers: dict[str, float]
 
 
-def read_row(row: object, like: str | None) -> KernelRow:
-    """Read a row; `like` names the profile of devices that have none. Raises InvalidRequest."""
+def read_row(row: object, profiles: RowProfiles) -> KernelRow:
+    """Read a row. Raises InvalidRequest."""
     if not isinstance(row, Mapping):
         raise InvalidRequest("a row", got=type(row).__name__, wanted="a JSON object")
     op, variant, numbers = read_shape(row)
-    device = find_device(row.get("gpu", row.get("device")), like)
-    if op not in SENT_BY and FORMATS[variant][0] not in load_profile(device).peak_flops:
-        peaks = ", ".join(load_profile(device).peak_flops)
-        raise InvalidRequest("element type that the device lacks", where=device, got=variant, wanted=f"one of {peaks}")
-    return KernelRow(device, op, variant, numbers)
+    hardware = profiles.find(row.get("gpu", row.get("device")))
+    if op not in SENT_BY and FORMATS[variant][0] not in hardware.peak_flops:
+        where, wanted = hardware.name, f"one of {', '.join(hardware.peak_flops)}"
+        raise InvalidRequest("element type that the device lacks", where=where, got=variant, wanted=wanted)
+    return KernelRow(hardware, op, variant, numbers)
 
 
 def read_shape(row: Row) -> tuple[str, str, dict[str, float]]:
@@ -65,20 +93,6 @@ def read_shape(row: Row) -> tuple[str, str, dict[str, float]]:
         numbers[name] = _read_skew(row) if name == "skew" else _read_number(row, name, default)
     _check_shape(op, numbers)
     return op, _read_variant(row, op), numbers
-
-
-def find_device(name: object, like: str | None) -> str:
-    """Return the profile of a device. Raises InvalidRequest that names the nearest one."""
-    if not isinstance(name, str) or not name:
-        raise InvalidRequest("a device", where="gpu", got=name, wanted="a name")
-    plain = name.lower().replace("_", "-")
-    plain = DEVICE_ALIASES.get(plain, plain)
-    if plain in list_profiles():
-        return plain
-    if like is not None:
-        return like
-    nearest = difflib.get_close_matches(plain, list_profiles(), n=1, cutoff=0.0)[0]
-    raise InvalidRequest("device without a profile", where="gpu", got=name, wanted=f"--like {nearest} or another one")
 
 
 def _read_op(row: Row) -> str:

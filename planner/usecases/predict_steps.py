@@ -6,13 +6,14 @@ software that runs it (`steps.stacks`) make its time (`steps.step_time`) and its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from planner.errors import ShardplanError
+from planner.usecases.predict_rows import BUILT_IN, RowProfiles
 from planner.usecases.steps.memory import count_peak_bytes
 from planner.usecases.steps.rows import StepRow, read_step_row
-from planner.usecases.steps.stacks import Stack, load_stacks
+from planner.usecases.steps.stacks import load_stacks
 from planner.usecases.steps.step_time import list_sizes, time_step
 from planner.usecases.steps.work import count_work
 
@@ -23,16 +24,9 @@ HARMLESS = ("remat", "micro_batch")
 """Fields that software commonly leaves at its default, which its constants hold."""
 
 
-def predict_steps(
-    rows: Sequence[object], like: str | None = None, *, stacks: Mapping[str, Stack] | None = None
-) -> list[Answer]:
-    """Return one answer for each row, in order: seconds, interval, peak bytes, parts, or `error` with the reason.
-
-    like    the profile of devices that have none
-    stacks  constants of software by name; None: the fitted ones
-    """
-    known = load_stacks() if stacks is None else stacks
-    return [_predict_row(row, like, known) for row in rows]
+def predict_steps(rows: Sequence[object], profiles: RowProfiles = BUILT_IN) -> list[Answer]:
+    """Return one answer for each row, in order: seconds, interval, peak bytes, parts, or `error` with the reason."""
+    return [_predict_row(row, profiles) for row in rows]
 
 
 def rank_steps(answers: Sequence[Answer]) -> list[Answer]:
@@ -41,22 +35,30 @@ def rank_steps(answers: Sequence[Answer]) -> list[Answer]:
     return sorted(lines, key=lambda each: ("error" in each, not each.get("fits"), each.get("step_s", 0.0)))
 
 
-def _predict_row(row: object, like: str | None, stacks: Mapping[str, Stack]) -> Answer:
+def _predict_row(row: object, profiles: RowProfiles) -> Answer:
     try:
-        return _predict_step(read_step_row(row, like), stacks)
+        return _predict_step(read_step_row(row, profiles))
     except ShardplanError as error:
         return {"error": str(error)}
 
 
-def _predict_step(row: StepRow, stacks: Mapping[str, Stack]) -> Answer:
-    stack = stacks[row.stack]
-    parts = {part: float(s) for part, s in time_step(count_work(row), list_sizes(row), stack).items()}
-    step, peak = sum(parts.values()), count_peak_bytes(row, stack)
+def time_parts(row: StepRow) -> dict[str, float]:
+    """Return the seconds of a step's parts, by the constants of its software."""
+    parts = time_step(count_work(row), list_sizes(row), load_stacks()[row.stack])
+    return {part: float(seconds) for part, seconds in parts.items()}
+
+
+def _predict_step(row: StepRow) -> Answer:
+    stack, parts = load_stacks()[row.stack], time_parts(row)
+    step, peak, (low, high) = sum(parts.values()), count_peak_bytes(row, stack), (stack.low, stack.high)
+    if own := row.hardware.step_corrections.get(row.stack):
+        parts["correction_s"] = own.apply(step) - step
+        step, (low, high) = own.apply(step), (own.low, own.high)
     spread = ASSUMED if set(row.assumed) - set(HARMLESS) else 1.0
     return {
         "step_s": step,
-        "low_s": step * stack.low / spread,
-        "high_s": step * stack.high * spread,
+        "low_s": min(step * low / spread, step),
+        "high_s": max(step * high * spread, step),
         "peak_memory_bytes": peak,
         "fits": peak <= stack.usable * row.memory_bytes,
         "parts": parts,

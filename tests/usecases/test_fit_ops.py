@@ -9,7 +9,7 @@ import pytest
 
 from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import Hardware, load_profile
-from planner.choose.hardware.op_corrections import OpCorrection
+from planner.choose.hardware.corrections import TimeCorrection
 from planner.choose.op_prices import OpPricing, kernel_s
 from planner.documents.profiler_trace import ProfiledOp
 from planner.ir.graph import TensorType
@@ -83,7 +83,7 @@ def test_products_of_a_trace_are_read_with_their_shapes() -> None:
 def test_a_corrected_op_says_so() -> None:
     sketch = Sketch("bf16")
     sketch.op("matmul", [sketch.input(64, 64), sketch.input(64, 64)], (64, 64))
-    own = replace(load_profile("h100-sxm"), op_corrections={"gemm.bf16": OpCorrection(2.0, 0.0, 0.9, 1.2)})
+    own = replace(load_profile("h100-sxm"), op_corrections={"gemm.bf16": TimeCorrection(2.0, 0.0, 0.9, 1.2)})
     pricing = OpPricing.of(sketch.ops[0], own)
     assert pricing.source == "gemm.bf16 fitted on h100-sxm, corrected by own measurements"
     assert pricing.interval == (0.9, 1.2)

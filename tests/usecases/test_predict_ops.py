@@ -12,6 +12,7 @@ from planner.choose.hardware import list_profiles, load_profile
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_times import list_fitted, load_fits, read_fits
 from planner.usecases.predict_ops import predict_ops
+from planner.usecases.predict_rows import RowProfiles
 from tests.testing.command_line import shardplan
 from tests.testing.kernel_rows import ALL_REDUCE, DECODE, EXPERTS, GEMM, PREDICTED, ROUTED
 
@@ -56,7 +57,7 @@ def test_a_row_that_cannot_be_predicted_has_a_reason_and_its_neighbours_a_time(r
 
 def test_a_device_without_a_profile_is_taken_like_another_only_where_asked() -> None:
     rows = [GEMM | {"gpu": "h10000"}, GEMM]
-    assert predict_ops(rows, like="h100-sxm")[0] == predict_ops(rows)[1]
+    assert predict_ops(rows, RowProfiles(like=load_profile("h100-sxm")))[0] == predict_ops(rows)[1]
 
 
 def test_a_shape_out_of_the_measured_range_is_flagged_and_has_a_wider_interval() -> None:

@@ -23,11 +23,11 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from planner.choose.hardware.corrections import TimeCorrection
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
 from planner.choose.hardware.interference import Interference
 from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan
-from planner.choose.hardware.op_corrections import OpCorrection
 from planner.choose.hardware.op_times import list_fitted
 from planner.errors import InvalidHardware
 from planner.ir.mesh import Mesh
@@ -54,6 +54,7 @@ class Hardware:
     efficiency    share of the peak rate by work class
     op_times      device of the fitted classes of kernels, or TRANSFERRED; None: the roofline prices ops
     op_corrections  by `class.dtype`, what was fitted to times of kernels measured on one's own machine
+    step_corrections  the same by software, of training steps; no plan depends on them, and none records them
     overlap       share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
     interference  by link, what ops, its collectives and copies cost each other while they run at the same time
     power_w       rated power of a device in watts; None: not known. No plan depends on it, and none records it
@@ -71,10 +72,14 @@ class Hardware:
     curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
     efficiency: Mapping[str, Efficiency] = field(default_factory=lambda: MappingProxyType({}))
     op_times: str | None = None
-    op_corrections: Mapping[str, OpCorrection] = field(default_factory=lambda: MappingProxyType({}))
+    op_corrections: Mapping[str, TimeCorrection] = field(default_factory=lambda: MappingProxyType({}))
     overlap: float = 0.0
     interference: Mapping[str, Interference] = field(default_factory=lambda: MappingProxyType({}))
+    step_corrections: Mapping[str, TimeCorrection] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     power_w: float | None = field(default=None, compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.memory_bandwidth, self.memory_bytes, self.launch_s))
 
     def __post_init__(self) -> None:
         if "f32" not in self.peak_flops:
@@ -207,9 +212,10 @@ def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
         curves=_parse_each(raw, "curves", _parse_curves),
         efficiency=_parse_each(raw, "efficiency", Efficiency.of),
         op_times=raw.get("op_times"),
-        op_corrections=_parse_each(raw, "op_corrections", lambda figures: OpCorrection(**figures)),
+        op_corrections=_parse_each(raw, "op_corrections", lambda figures: TimeCorrection(**figures)),
         overlap=raw.get("overlap", 0.0),
         interference=_parse_each(raw, "interference", Interference),
+        step_corrections=_parse_each(raw, "step_corrections", lambda figures: TimeCorrection(**figures)),
         power_w=raw.get("power_w"),
     )
 

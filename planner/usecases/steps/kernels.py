@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.choose.hardware import load_profile
+from planner.choose.hardware import Hardware
 from planner.choose.hardware.efficiency import PRODUCT
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_times import list_fitted
@@ -22,34 +22,37 @@ ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 2}
 """Bytes of an element of activations, by the element type of products."""
 
 
-def product_s(device: str, dtype: str, sizes: tuple[float, float, float]) -> float:
+def product_s(hardware: Hardware, dtype: str, sizes: tuple[float, float, float]) -> float:
     """Return the seconds of a product [m, k] [k, n], given m, n, k."""
     m, n, k = (max(1.0, each) for each in sizes)
-    profile = load_profile(device)
-    if PRODUCT in profile.efficiency and device not in list_fitted():
+    if PRODUCT in hardware.efficiency and hardware.op_times not in list_fitted():
         moved = ITEMSIZES[dtype] * (m * n + m * k + k * n)
-        return profile.op_s("linear", dtype, 2 * m * n * k, moved=moved, kind=PRODUCT)
+        return hardware.op_s("linear", dtype, 2 * m * n * k, moved=moved, kind=PRODUCT)
     if dtype == "f32":
-        return _kernel_s(device, "linear", dtype, (("B", 1.0), ("M", m), ("N", n), ("K", k)))
-    return _kernel_s(device, "gemm", dtype, (("m", m), ("n", n), ("k", k)))
+        return _kernel_s(hardware, "linear", dtype, (("B", 1.0), ("M", m), ("N", n), ("K", k)))
+    return _kernel_s(hardware, "gemm", dtype, (("m", m), ("n", n), ("k", k)))
 
 
-def linear_s(device: str, dtype: str, tokens: float, *, matrices: Sequence[Matrix]) -> tuple[float, float]:
+def linear_s(hardware: Hardware, dtype: str, tokens: float, *, matrices: Sequence[Matrix]) -> tuple[float, float]:
     """Return the seconds of the forward products of some tokens with matrices, and of their two backward products."""
-    forward = sum(product_s(device, dtype, (tokens, n, k)) for n, k in matrices)
+    forward = sum(product_s(hardware, dtype, (tokens, n, k)) for n, k in matrices)
     backward = sum(
-        product_s(device, dtype, (tokens, k, n)) + product_s(device, dtype, (k, n, tokens)) for n, k in matrices
+        product_s(hardware, dtype, (tokens, k, n)) + product_s(hardware, dtype, (k, n, tokens)) for n, k in matrices
     )
     return forward, backward
 
 
-def attention_s(device: str, dtype: str, **sizes: float) -> float:
+def attention_s(hardware: Hardware, dtype: str, **sizes: float) -> float:
     """Return the seconds of causal attention as one forward kernel; sizes as the columns of `context_attention`."""
     columns = dict(OP_CLASSES["context_attention"].optional) | sizes
-    return _kernel_s(device, "context_attention", dtype, tuple(sorted(columns.items())))
+    return _kernel_s(hardware, "context_attention", dtype, tuple(sorted(columns.items())))
 
 
 @lru_cache(maxsize=1 << 16)
-def _kernel_s(device: str, op: str, dtype: str, sizes: tuple[tuple[str, float], ...]) -> float:
+def _kernel_s(hardware: Hardware, op: str, dtype: str, sizes: tuple[tuple[str, float], ...]) -> float:
     columns = {name: np.array([size]) for name, size in sizes}
-    return float(find_kernels(load_profile(device), op, dtype).seconds(columns)[0])
+    seconds, own = (
+        float(find_kernels(hardware, op, dtype).seconds(columns)[0]),
+        hardware.op_corrections.get(f"{op}.{dtype}"),
+    )
+    return own.apply(seconds) if own else seconds

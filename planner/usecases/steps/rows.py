@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.choose.hardware import load_profile
+from planner.choose.hardware import Hardware
 from planner.errors import InvalidRequest
-from planner.usecases.predict_rows import DTYPES, find_device
+from planner.usecases.predict_rows import DTYPES, RowProfiles
 from planner.usecases.steps.shapes import ModelShape, read_shape, read_size
 from planner.usecases.steps.stacks import find_stack, load_stacks
 
@@ -51,7 +51,7 @@ class StepRow:
     """
 
     shape: ModelShape
-    device: str
+    hardware: Hardware
     memory_bytes: int
     devices: int
     data: int
@@ -83,14 +83,14 @@ class StepRow:
         return self.shape.layers / self.stages
 
 
-def read_step_row(row: object, like: str | None) -> StepRow:
-    """Read a row; `like` names the profile of devices that have none. Raises InvalidRequest."""
+def read_step_row(row: object, profiles: RowProfiles) -> StepRow:
+    """Read a row. Raises InvalidRequest."""
     if not isinstance(row, Mapping):
         raise InvalidRequest("a row", got=type(row).__name__, wanted="a JSON object")
     layout = row.get("layout")
     if not isinstance(layout, Mapping):
         raise InvalidRequest("layout", got=layout, wanted="an object with dp, tp, pp")
-    device, memory_bytes = _read_device(row, like)
+    hardware, memory_bytes = _read_device(row, profiles)
     shape, assumed = read_shape(row)
     devices, seq = read_size(row, "devices"), read_size(row, "seq", UNSTATED_SEQUENCE)
     tp, stages, cp = (read_size(layout, name, 1) for name in ("tp", "pp", "cp"))
@@ -102,7 +102,7 @@ def read_step_row(row: object, like: str | None) -> StepRow:
     states = read_size(row, "zero_group", data) if zero in (1, 2) else fsdp
     return StepRow(
         shape=shape,
-        device=device,
+        hardware=hardware,
         memory_bytes=memory_bytes,
         devices=devices,
         data=data,
@@ -118,18 +118,19 @@ def read_step_row(row: object, like: str | None) -> StepRow:
         micro_batch=micro,
         micro_batches=micro_batches,
         seq=seq,
-        dtype=_read_dtype(row, device),
+        dtype=_read_dtype(row, hardware),
         remat=_read_remat(row),
         stack=stack,
         assumed=(*assumed, *(name for name in OPEN_FIELDS if row.get(name) is None)),
     )
 
 
-def _read_device(row: Mapping[str, Any], like: str | None) -> tuple[str, int]:
+def _read_device(row: Mapping[str, Any], profiles: RowProfiles) -> tuple[Hardware, int]:
     """Return the profile of a row's device, and the bytes of its memory."""
     name = row.get("device")
-    device = find_device(DEVICE_PARTS.get(name, name) if isinstance(name, str) else name, like)
-    return device, MEMORY_SIZES.get(str(name), load_profile(device).memory_bytes)
+    hardware = profiles.find(DEVICE_PARTS.get(name, name) if isinstance(name, str) else name)
+    own = hardware.memory_bytes
+    return hardware, own if profiles.every else MEMORY_SIZES.get(str(name), own)
 
 
 def _read_zero(layout: Mapping[str, Any], default: int, stages: int) -> int:
@@ -177,12 +178,12 @@ def _read_experts(layout: Mapping[str, Any], shape: ModelShape, devices: int) ->
     return ep
 
 
-def _read_dtype(row: Mapping[str, Any], device: str) -> str:
+def _read_dtype(row: Mapping[str, Any], hardware: Hardware) -> str:
     """Return the element type of products.
 
     Unstated is the first of `PEAKS` that the device has: published tables that leave it out are of fp8 recipes.
     """
-    name, peaks = row.get("precision"), load_profile(device).peak_flops
+    name, peaks = row.get("precision"), hardware.peak_flops
     if name is None:
         return next(dtype for dtype, peak in PEAKS.items() if peak in peaks)
     word = name.lower().replace("-", " ").removeprefix("te ").split() if isinstance(name, str) else []
@@ -192,7 +193,7 @@ def _read_dtype(row: Mapping[str, Any], device: str) -> str:
         raise InvalidRequest("precision that is not priced", got=name, wanted="f32, f16, bf16 or fp8")
     if PEAKS[dtype] not in peaks:
         wanted = f"one of {', '.join(peaks)}"
-        raise InvalidRequest("precision that the device lacks", where=device, got=name, wanted=wanted)
+        raise InvalidRequest("precision that the device lacks", where=hardware.name, got=name, wanted=wanted)
     return dtype
 
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.choose.hardware import load_profile
 from planner.usecases.steps.rows import StepRow
 from planner.usecases.steps.stacks import Stack
 from planner.usecases.steps.work import UNSTATED_NODE, StepWork
@@ -50,7 +49,7 @@ class StepSizes(NamedTuple):
 
 def list_sizes(row: StepRow) -> StepSizes:
     """Return the sizes of a step."""
-    node = load_profile(row.device).tiers[0].devices or UNSTATED_NODE
+    node = row.hardware.tiers[0].devices or UNSTATED_NODE
     return StepSizes(
         layers=row.shape.layers,
         stages=row.stages,

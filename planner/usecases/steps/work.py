@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from planner.choose.hardware import load_profile
 from planner.ir.collectives import Kind
 from planner.usecases.steps.kernels import ITEMSIZES, attention_s, linear_s
 from planner.usecases.steps.rows import StepRow
@@ -43,16 +42,16 @@ class StepWork(NamedTuple):
 
 def count_work(row: StepRow) -> StepWork:
     """Return the work of a step."""
-    device, tp, size = row.device, row.tp, row.tokens * row.shape.hidden * ITEMSIZES[row.dtype]
+    hardware, tp, size = row.hardware, row.tp, row.tokens * row.shape.hidden * ITEMSIZES[row.dtype]
     wide = "bf16" if row.dtype == "fp8" else row.dtype
-    bandwidth = load_profile(device).memory_bandwidth
+    bandwidth = hardware.memory_bandwidth
     forward, backward = _layer_s(row, wide)
     scores = _scores_s(row, wide)
     dense, experts = count_elements(row)
-    node = load_profile(device).tiers[0].devices or UNSTATED_NODE
+    node = hardware.tiers[0].devices or UNSTATED_NODE
     split = 1 / tp if row.is_sequence_parallel else (1 + 1 / tp) / 2
-    pair = pair_s(device, tp, stride=1, size=size)
-    reduced = group_s(device, Kind.ALL_REDUCE, tp, stride=1, size=size)
+    pair = pair_s(hardware, tp, stride=1, size=size)
+    reduced = group_s(hardware, Kind.ALL_REDUCE, tp, stride=1, size=size)
     logits = row.tokens * row.shape.vocab / tp
     stride = row.cp * row.data * tp
     return StepWork(
@@ -63,12 +62,12 @@ def count_work(row: StepRow) -> StepWork:
         scores_backward_s=scores[1],
         score_pass_s=row.tokens * row.seq * row.shape.heads / tp * ITEMSIZES[wide] / bandwidth,
         pass_s=size * split / bandwidth,
-        head_s=sum(linear_s(device, wide, row.tokens, matrices=[(row.shape.vocab / tp, row.shape.hidden)])),
+        head_s=sum(linear_s(hardware, wide, row.tokens, matrices=[(row.shape.vocab / tp, row.shape.hidden)])),
         logit_pass_s=logits * F32 / bandwidth,
         tp_s=pair if row.is_sequence_parallel else reduced,
         expert_s=_expert_s(row),
         fsdp_s=_fsdp_s(row),
-        send_s=send_s(device, row.stages, stride=stride, size=size / (tp if row.is_sequence_parallel else 1)),
+        send_s=send_s(hardware, row.stages, stride=stride, size=size / (tp if row.is_sequence_parallel else 1)),
         reduce_s=_reduce_s(row, dense, experts),
         gather_s=_gather_s(row, dense, experts),
         update_byte_s=(dense + experts) / _count_shares(row) / bandwidth,
@@ -101,17 +100,17 @@ def _count_shares(row: StepRow) -> int:
 def _layer_s(row: StepRow, dtype: str) -> tuple[float, float]:
     """Return the seconds of the products of a layer, on average over layers with experts and without."""
     shape, share = row.shape, row.shape.expert_share
-    parts = [(1.0, linear_s(row.device, dtype, row.tokens, matrices=shape.attention_matrices(row.tp)))]
+    parts = [(1.0, linear_s(row.hardware, dtype, row.tokens, matrices=shape.attention_matrices(row.tp)))]
     parts += (
-        [(1 - share, linear_s(row.device, dtype, row.tokens, matrices=shape.dense_matrices(row.tp)))]
+        [(1 - share, linear_s(row.hardware, dtype, row.tokens, matrices=shape.dense_matrices(row.tp)))]
         if share < 1
         else []
     )
     if share:
         local = shape.experts / row.ep
         routed = max(1.0, row.tokens * shape.topk / row.tp / local)
-        parts.append((share * local, linear_s(row.device, dtype, routed, matrices=shape.expert_matrices())))
-        parts.append((share, linear_s(row.device, dtype, row.tokens, matrices=shape.shared_matrices(row.tp))))
+        parts.append((share * local, linear_s(row.hardware, dtype, routed, matrices=shape.expert_matrices())))
+        parts.append((share, linear_s(row.hardware, dtype, row.tokens, matrices=shape.shared_matrices(row.tp))))
     forward, backward = (sum(weight * times[side] for weight, times in parts) for side in (0, 1))
     return forward, backward
 
@@ -123,7 +122,7 @@ def _attention_s(row: StepRow, dtype: str) -> float:
     shape, heads = row.shape, max(1, row.shape.heads // row.tp)
     sizes = {"batch": row.micro_batch, "seq": row.seq, "head_dim": shape.head_dim}
     grouped = max(1, min(heads, shape.kv_heads // row.tp))
-    whole = attention_s(row.device, dtype, heads=heads, kv_heads=grouped, **sizes) / row.cp
+    whole = attention_s(row.hardware, dtype, heads=heads, kv_heads=grouped, **sizes) / row.cp
     seen = min(1.0, 2 * shape.window / row.seq) if shape.window else 1.0
     return whole * (1 + (seen - 1) / shape.window_every) * (1.25 if shape.is_latent else 1.0)
 
@@ -131,20 +130,20 @@ def _attention_s(row: StepRow, dtype: str) -> float:
 def _scores_s(row: StepRow, dtype: str) -> tuple[float, float]:
     """Return the seconds of the two products of attention that is not fused, forward and backward."""
     rows = row.tokens * row.shape.heads / row.tp
-    return linear_s(row.device, dtype, rows, matrices=[(row.seq, row.shape.head_dim), (row.shape.head_dim, row.seq)])
+    return linear_s(row.hardware, dtype, rows, matrices=[(row.seq, row.shape.head_dim), (row.shape.head_dim, row.seq)])
 
 
 def _expert_s(row: StepRow) -> float:
     """Return the seconds in which tokens are sent to their experts once."""
     size = row.tokens * row.shape.topk / row.tp * row.shape.hidden * BF16
-    return row.shape.expert_share * group_s(row.device, Kind.ALL_TO_ALL, row.ep, stride=1, size=size)
+    return row.shape.expert_share * group_s(row.hardware, Kind.ALL_TO_ALL, row.ep, stride=1, size=size)
 
 
 def _fsdp_s(row: StepRow) -> float:
     """Return the seconds in which a layer's parameters are gathered twice and its gradients reduced."""
     elements = (sum(count_elements(row)) - row.shape.vocab * row.shape.hidden / row.tp) / row.layers
-    gathered = group_s(row.device, Kind.ALL_GATHER, row.fsdp, stride=row.tp, size=BF16 * elements)
-    return 2 * gathered + group_s(row.device, Kind.REDUCE_SCATTER, row.fsdp, stride=row.tp, size=F32 * elements)
+    gathered = group_s(row.hardware, Kind.ALL_GATHER, row.fsdp, stride=row.tp, size=BF16 * elements)
+    return 2 * gathered + group_s(row.hardware, Kind.REDUCE_SCATTER, row.fsdp, stride=row.tp, size=F32 * elements)
 
 
 def _reduce_s(row: StepRow, dense: float, experts: float) -> float:
@@ -152,8 +151,8 @@ def _reduce_s(row: StepRow, dense: float, experts: float) -> float:
     if row.fsdp > 1:
         return 0.0
     kind, count = (Kind.REDUCE_SCATTER if row.zero else Kind.ALL_REDUCE), row.data * row.cp
-    return group_s(row.device, kind, count, stride=row.tp, size=F32 * dense) + group_s(
-        row.device, kind, max(1, count // row.ep), stride=row.tp * row.ep, size=F32 * experts
+    return group_s(row.hardware, kind, count, stride=row.tp, size=F32 * dense) + group_s(
+        row.hardware, kind, max(1, count // row.ep), stride=row.tp * row.ep, size=F32 * experts
     )
 
 
@@ -161,6 +160,6 @@ def _gather_s(row: StepRow, dense: float, experts: float) -> float:
     """Return the seconds in which ZeRO gathers updated parameters."""
     if row.fsdp > 1 or not row.zero:
         return 0.0
-    return group_s(row.device, Kind.ALL_GATHER, row.state_devices, stride=row.tp, size=BF16 * dense) + group_s(
-        row.device, Kind.ALL_GATHER, max(1, row.data // row.ep), stride=row.tp * row.ep, size=BF16 * experts
+    return group_s(row.hardware, Kind.ALL_GATHER, row.state_devices, stride=row.tp, size=BF16 * dense) + group_s(
+        row.hardware, Kind.ALL_GATHER, max(1, row.data // row.ep), stride=row.tp * row.ep, size=BF16 * experts
     )

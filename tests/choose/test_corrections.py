@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.choose.hardware.op_corrections import MIN_SHAPES, OpCorrection, fit_correction
+from planner.choose.hardware.corrections import MIN_SHAPES, TimeCorrection, fit_correction
 from planner.errors import InvalidHardware
 
 PREDICTED = np.geomspace(1e-5, 1e-2, 40)
@@ -42,4 +42,4 @@ def test_too_few_shapes_are_refused_however_often_measured() -> None:
 @pytest.mark.parametrize("figures", [(0.0, 0.0, 1.0, 1.0), (1.0, -1.0, 1.0, 1.0), (1.0, 0.0, 2.0, 1.0)])
 def test_figures_that_no_device_has_are_refused(figures: tuple[float, float, float, float]) -> None:
     with pytest.raises(InvalidHardware, match="correction"):
-        OpCorrection(*figures)
+        TimeCorrection(*figures)

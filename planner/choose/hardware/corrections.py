@@ -1,4 +1,6 @@
-"""Corrections of a class of kernels, fitted to times measured on one's own machine: offset + scale * predicted.
+"""Corrections of predicted times, fitted to times measured on one's own machine: offset + scale * predicted.
+
+They are of a class of kernels, or of the training steps of one software.
 
 The two figures minimize the sum of relative errors, |predicted / measured - 1|, by iteratively reweighted least squares
 (Holland, Welsch, "Robust regression using iteratively reweighted least-squares", 1977). Each fifth of the shapes, taken
@@ -9,6 +11,7 @@ median error is the correction fitted to all rows; otherwise it does not general
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +19,16 @@ from numpy.typing import NDArray
 from planner.errors import InvalidHardware
 
 Seconds = NDArray[np.float64]
+Time = TypeVar("Time", float, Seconds)
 MIN_SHAPES = 10
+MAX_SECONDS = 3600.0
+"""A measured time is no longer."""
 FOLDS = 5
 ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class OpCorrection:
+class TimeCorrection:
     """Seconds are offset_s + scale * predicted; `low`, `high` are the interval of measured over corrected time."""
 
     scale: float
@@ -35,24 +41,39 @@ class OpCorrection:
             wanted = "scale above 0, offset_s of 0 or more, low above 0 and at most high"
             raise InvalidHardware("correction", wanted=wanted)
 
+    def apply(self, seconds: Time) -> Time:
+        """Return the corrected seconds."""
+        return self.offset_s + self.scale * seconds
+
 
 @dataclass(frozen=True, slots=True)
-class Correction:
-    """A fitted correction of a class, with the median error of rows by fits without them, before and after."""
+class FittedCorrection:
+    """A fitted correction, with the median error of rows by fits without them, before and after."""
 
     name: str
     rows: int
     before: float
     after: float
-    fitted: OpCorrection
+    fitted: TimeCorrection
 
 
-def fit_correction(name: str, predicted: Seconds, measured: Seconds) -> Correction:
-    """Fit the correction of a class. Raises InvalidHardware for too few shapes, and where it does not generalize."""
+@dataclass(frozen=True, slots=True)
+class FittedCorrections:
+    """The corrections that were fitted, and why others were refused."""
+
+    corrections: tuple[FittedCorrection, ...]
+    refused: tuple[str, ...]
+
+
+def fit_correction(name: str, predicted: Seconds, measured: Seconds, *, of: str = "class") -> FittedCorrection:
+    """FittedCorrections a correction. Raises InvalidHardware for too few shapes, and where it does not generalize.
+
+    of  what the name is one of, for the messages
+    """
     shapes = np.unique(predicted)
     if len(shapes) < MIN_SHAPES:
         wanted = f"{MIN_SHAPES} or more"
-        raise InvalidHardware("too few measured shapes", where=f"class {name!r}", got=len(shapes), wanted=wanted)
+        raise InvalidHardware("too few measured shapes", where=f"{of} {name!r}", got=len(shapes), wanted=wanted)
     corrected = np.empty_like(predicted)
     for fold in range(FOLDS):
         kept = np.isin(predicted, shapes[fold::FOLDS])
@@ -62,10 +83,10 @@ def fit_correction(name: str, predicted: Seconds, measured: Seconds) -> Correcti
     if after >= before:
         got = f"median error {after:.1%} on rows kept out of the fit"
         wanted = f"below {before:.1%}, that of the profile"
-        raise InvalidHardware("the fit does not generalize", where=f"class {name!r}", got=got, wanted=wanted)
+        raise InvalidHardware("the fit does not generalize", where=f"{of} {name!r}", got=got, wanted=wanted)
     low, high = np.quantile(measured / corrected, [0.05, 0.95])
     offset, scale = _fit_line(predicted, measured)
-    return Correction(name, len(measured), before, after, OpCorrection(scale, offset, float(low), float(high)))
+    return FittedCorrection(name, len(measured), before, after, TimeCorrection(scale, offset, float(low), float(high)))
 
 
 def _fit_line(predicted: Seconds, measured: Seconds) -> tuple[float, float]:
