@@ -6,17 +6,20 @@ soon the service answers again.
 The driver kills while it holds the database's write lock: it has read that the plan is at the stage, and nothing can
 move the plan on until the process is dead. A plan that had passed the stage by then counts as a miss, not as a kill.
 Stages: a body half sent (accept), queued (commit), claimed (claim), the child working without an incumbent (build), or
-with one (solve), the child done and its result not yet stored (store), stored and a webhook not yet sent (notify). The
-webhook's host does not exist, so that its delivery must still be pending at the end.
+with one (solve), the child done and its result not yet stored (store), stored and a webhook not yet sent (notify), and
+a capacity question with some of its plans solved (sweep), whose answer must be the one that it has without a kill. The
+webhook's host does not exist, so that its delivery must still be pending at the end. For claim and store, the fork
+server is stopped until the plan is claimed.
 
     python -m benchmarks.chaos_kill [KILLS [SECONDS [SERVICES]]]
 
-The defaults are 30 kills per stage on each database, within an hour, with 2 services at a time on each. Most of the
+The defaults are 30 kills per stage on each database, within an hour, with one service at a time on each. Most of the
 time goes into starting processes again.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import tempfile
@@ -24,7 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,10 +36,14 @@ import httpx2
 
 from benchmarks.chaos_service import WAIT_S, ChaosService
 from benchmarks.record import write
+from planner.frontends.zoo import import_zoo
 from tests.testing.postgres_cluster import running_cluster
-from tests.testing.service import ask, chain, ended, gone, named, writers_stopped
+from tests.testing.service import ask, chain, gone, named, wait_until, writers_stopped
 
-LENGTH = 400
+HARD = import_zoo("gpt2", train="adam", batch=8, layers=2)
+"""Solved to its optimum, its search has an incumbent for about half of its time."""
+LENGTH = 30
+"""Products in the graph of a sweep."""
 VICTIMS = {
     "accept": ("server",),
     "commit": ("server",),
@@ -45,10 +52,11 @@ VICTIMS = {
     "solve": ("server", "worker", "child", "nursery"),
     "store": ("server", "worker"),
     "notify": ("server",),
+    "sweep": ("server", "worker"),
 }
 """The processes to kill at each stage."""
-TURN_S = 8.0
-"""The database lock is released before the other writers time out."""
+TURN_S = 4.0
+"""How long the lock is held for a child to end: long before other writers time out."""
 
 
 @dataclass
@@ -59,6 +67,7 @@ class KillTally:
     missed: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     again_s: list[float] = field(default_factory=list)
+    answers: set[str] = field(default_factory=set)
 
     def shown(self) -> dict[str, Any]:
         again = {"served_again_s_at_most": round(max(self.again_s), 1)} if self.again_s else {}
@@ -93,24 +102,30 @@ def struck_at(house: ChaosService, stage: str, victim: str, name: str, seen: set
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         with house.store.connect() as connection:
-            near = house.comes_to(stage, name, seen, connection)
+            near = house.comes_to("claim" if stage == "store" else stage, name, seen, connection)
         if near is None:
             return None
-        if near or (stage == "store" and house.is_taken(name)):
+        if near:
             with writers_stopped(house.store) as connection:
-                struck = _struck_in_turn(house, stage, victim, lambda: house.comes_to(stage, name, seen, connection))
-            if struck is not None:
+                struck = _struck_in_turn(house, stage, victim, lambda at: house.comes_to(at, name, seen, connection))
+            if struck is not None or stage == "store":
                 return struck
-        time.sleep(0.002)
+        time.sleep(0.005)
     return None
 
 
 def _struck_in_turn(
-    house: ChaosService, stage: str, victim: str, looked: Callable[[], bool | None]
+    house: ChaosService, stage: str, victim: str, looked: Callable[[str], bool | None]
 ) -> list[int] | None:
-    """Kill the victim while the write lock is held, after a child that is ending: its outcome cannot be stored yet."""
-    until = time.monotonic() + (TURN_S if stage == "store" else 0.0)
-    while (there := looked()) is False and time.monotonic() < until:
+    """Kill the victim while the write lock is held. For `store`, let the child of a plan that is claimed work to its
+    end first: its outcome cannot be stored.
+    """
+    until = time.monotonic()
+    if stage == "store":
+        with house.child_alone():
+            looked(stage)  # which sees the child
+        until += TURN_S
+    while (there := looked(stage)) is False and time.monotonic() < until:
         time.sleep(0.01)
     return house.strike(victim) if there else None
 
@@ -128,21 +143,29 @@ def half_sent(house: ChaosService) -> list[int]:
         return house.strike("server")
 
 
+def request(house: ChaosService, stage: str, name: str) -> httpx2.Response:
+    """Request a plan, or a sweep, that stays at the stage for a while."""
+    if stage == "sweep":
+        question = {"graphs": [chain(name, LENGTH)], "devices": "2..16", "axes": 3, "hardware": [{"name": "cpu"}]}
+        return house.server.client.post("/v1/capacity", json=question)
+    if stage in ("build", "solve"):
+        return ask(house.server.client, {**HARD, "name": name}, "2x4", request={"gap": 0.0})
+    return ask(house.server.client, named(name))
+
+
 def kill(house: ChaosService, stage: str, victim: str, name: str, tally: KillTally) -> None:
     """Request one plan, kill one process and record the outcome."""
-    small = stage in ("accept", "commit", "store", "notify")
-    graph = named(name) if small else chain(name, LENGTH)
     asked: list[httpx2.Response] = []
 
     def post() -> None:
         with suppress(httpx2.HTTPError):
-            asked.append(ask(house.server.client, graph))
+            asked.append(request(house, stage, name))
 
     if stage == "accept":
         struck: list[int] | None = half_sent(house)
     else:
         thread = threading.Thread(target=post)
-        with house.line_stands() if stage == "commit" else nullcontext():
+        with _solver_held(house, stage):
             thread.start()
             struck = struck_at(house, stage, victim, name, set())
         thread.join()
@@ -155,22 +178,39 @@ def kill(house: ChaosService, stage: str, victim: str, name: str, tally: KillTal
         tally.again_s.append(time.monotonic() - at)
         if not gone(struck, 10.0):
             tally.faults.append(f"{name}: a child lives on")
-    _look(house, name, graph, bool(asked), tally)
+    _look(house, stage, name, bool(asked), tally)
 
 
-def _look(house: ChaosService, name: str, graph: Any, acknowledged: bool, tally: KillTally) -> None:
+def _solver_held(house: ChaosService, stage: str) -> AbstractContextManager[None]:
+    """Keep a plan from going past the stage, where processes can be stopped there."""
+    if stage == "commit":
+        return house.line_stands()
+    return house.forks_stand() if stage in ("claim", "store") else nullcontext()
+
+
+def _look(house: ChaosService, stage: str, name: str, acknowledged: bool, tally: KillTally) -> None:
     """Check that an acknowledged or stored plan is done exactly once, and that any other can be requested again."""
     with house.store.connect() as connection:
         row = house.state(connection, name)
     if row is None and acknowledged:
         tally.faults.append(f"{name}: lost")
-    plan = ask(house.server.client, graph).json()["id"]
-    status = ended(house.server.client, plan)["status"]
+    link = request(house, stage, name).json()["links"]["self"]
+    wait_until(lambda: house.server.client.get(link).json()["ended_at"] is not None, link)
     with house.store.connect() as connection:
         row = house.state(connection, name)
-    found = (status, row["outcomes"], row["done"], row["deliveries"])
-    if found != ("optimal", 1, 1, 1):
+    found = (row["status"], row["outcomes"], row["done"], row["deliveries"])
+    if found != ("complete" if stage == "sweep" else "optimal", 1, 1, 1):
         tally.faults.append(f"{name}: {found}")
+    if stage == "sweep":
+        document = house.server.client.get(f"{link}/document").json()
+        tally.answers.add(json.dumps([_show(each) for each in (*document["candidates"], *document["frontier"])]))
+        if len(tally.answers) > 1:
+            tally.faults.append(f"{name}: another answer than before")
+
+
+def _show(candidate: dict[str, Any]) -> dict[str, Any]:
+    """Return what is the same in every answer to the stage's question, whose graphs differ by name."""
+    return {key: value for key, value in candidate.items() if key not in ("graph", "plan", "wall_s")}
 
 
 @contextmanager
@@ -211,7 +251,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    wanted, seconds, number = (int(word) for word in [*sys.argv[1:], *("30", "3600", "2")[len(sys.argv) - 1 :]])
+    wanted, seconds, number = (int(word) for word in [*sys.argv[1:], *("30", "3600", "1")[len(sys.argv) - 1 :]])
     until, began = time.monotonic() + seconds, time.monotonic()
     books = {kind: KillSchedule(wanted, until) for kind in ("sqlite", "postgresql")}
     with ExitStack() as stack:

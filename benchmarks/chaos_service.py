@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP
+from signal import SIGCONT, SIGKILL, SIGSTOP, Signals
 from subprocess import Popen
 from typing import Any
 
@@ -22,12 +22,15 @@ from tests.testing.service import Server, borne, children_of, descendants, start
 
 BEGUN_S = 0.05
 """CPU seconds after which a child counts as started."""
+ALONE_S = 0.5
+"""Longer than the child of a small plan works."""
 WAIT_S = 60.0
 STATE = """SELECT state, progress, status, attempts,
     (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes,
     (SELECT count(*) FROM events WHERE events.number = plans.number AND kind = 'done') AS done,
-    (SELECT count(*) FROM deliveries WHERE body LIKE '%' || plans.id || '%') AS deliveries
-    FROM plans LEFT JOIN outcomes USING (number, generation) WHERE name = :name"""
+    (SELECT count(*) FROM deliveries WHERE body LIKE '%' || plans.id || '%') AS deliveries,
+    (SELECT count(*) FROM plans AS candidates WHERE candidates.sweep = plans.number AND state = 'done') AS planned
+    FROM plans LEFT JOIN outcomes USING (number, generation) WHERE name = :name AND sweep IS NULL"""
 
 
 @dataclass
@@ -63,21 +66,16 @@ class ChaosService:
 
     def comes_to(self, stage: str, name: str, seen: set[int], connection: Any) -> bool | None:
         """Return whether a plan is at a stage, None if it has passed it; adds the plan's children to `seen`."""
-        now = cpu_s(borne(self.solver))
+        row = self.state(connection, name)
+        now = cpu_s(borne(self.solver)) if row is not None and row["state"] == "running" else {}
         seen.update(now)
-        return is_at(stage, self.state(connection, name), max(now.values(), default=0.0), bool(seen) and not now)
-
-    def is_taken(self, name: str) -> bool:
-        with self.store.connect() as connection:
-            row = self.state(connection, name)
-        return row is not None and row["state"] == "running"
+        return is_at(stage, row, max(now.values(), default=0.0), bool(seen) and not now)
 
     def strike(self, victim: str) -> list[int]:
         """Kill a process; return the processes that must end soon."""
         if victim in ("child", "nursery"):
             struck = borne(self.solver) if victim == "child" else children_of(self.solver)
-            for process in struck:
-                os.kill(process, SIGKILL)
+            _signal(struck, SIGKILL)
             return struck
         struck = descendants(self.server.process.pid if victim == "server" else self.solver)
         if victim == "worker":
@@ -99,6 +97,29 @@ class ChaosService:
         finally:
             self.worker.send_signal(SIGCONT)
 
+    @contextmanager
+    def forks_stand(self) -> Iterator[None]:
+        """Keep the solver from starting children within the context, by stopping its fork server."""
+        nurseries = children_of(self.solver)
+        _signal(nurseries, SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(nurseries, SIGCONT)
+
+    @contextmanager
+    def child_alone(self) -> Iterator[None]:
+        """Let the child work that `forks_stand` holds back, while the solver is stopped within the context: it then
+        receives progress and result at the same time, and stores no progress before the result.
+        """
+        _signal([self.solver], SIGSTOP)
+        _signal(children_of(self.solver), SIGCONT)
+        time.sleep(ALONE_S)
+        try:
+            yield
+        finally:
+            _signal([self.solver], SIGCONT)
+
     def again(self, victim: str) -> None:
         """Restart the killed process and wait until the service is ready."""
         if victim == "server":
@@ -117,6 +138,12 @@ class ChaosService:
         self.store.close()
 
 
+def _signal(processes: list[int], number: Signals) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
 def cpu_s(processes: list[int]) -> dict[int, float]:
     """Return the CPU seconds of each process."""
     found = {}
@@ -133,7 +160,7 @@ def is_at(stage: str, row: Any, used_s: float, done: bool) -> bool | None:
         return False
     began = used_s > BEGUN_S or done
     runs, stored = row["state"] == "running", row["status"] is not None
-    has_incumbent = row["progress"] is not None and json.loads(row["progress"])["incumbent_s"] is not None
+    has_incumbent = row["progress"] is not None and json.loads(row["progress"]).get("incumbent_s") is not None
     place = {
         "commit": (row["state"] == "queued" and row["attempts"] == 0, runs or stored),
         "claim": (runs and row["progress"] is None and not began, began or stored),
@@ -141,6 +168,7 @@ def is_at(stage: str, row: Any, used_s: float, done: bool) -> bool | None:
         "solve": (runs and has_incumbent and not done and not stored, stored),
         "store": (runs and not stored and done, stored),
         "notify": (stored and row["deliveries"] == 1, False),
+        "sweep": (runs and row["planned"] > 0 and not stored, stored),
     }
     there, passed = place[stage]
     return True if there else None if passed else False

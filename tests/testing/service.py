@@ -153,27 +153,35 @@ def work(database: str, log: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def children_of(process: int) -> list[int]:
-    """Return the ids of a process's children, from /proc."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+def list_children() -> dict[int, list[int]]:
+    """Return the ids of the living children of each process that has any, from /proc."""
+    found: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            state = (folder / "stat").read_text().rpartition(")")[2].split()
+            state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # ended meanwhile
             continue
-        if int(state[1]) == process and state[0] != "Z":
-            found.append(int(folder.name))
+        if state[0] != "Z":
+            found.setdefault(int(state[1]), []).append(int(name))
     return found
+
+
+def children_of(process: int) -> list[int]:
+    return list_children().get(process, [])
 
 
 def borne(process: int) -> list[int]:
     """Return the children that a service's fork server has."""
-    return [child for nursery in children_of(process) for child in children_of(nursery)]
+    children = list_children()
+    return [child for nursery in children.get(process, ()) for child in children.get(nursery, ())]
 
 
 def descendants(process: int) -> list[int]:
     """Return the ids of all descendants of a process."""
-    return [each for child in children_of(process) for each in (child, *descendants(child))]
+    children, found = list_children(), [process]
+    for each in found:
+        found += children.get(each, ())
+    return found[1:]
 
 
 def lives(process: int) -> bool:
