@@ -4,12 +4,13 @@ starting  seconds from before `POST /v1/plans` to the start of the plan, while t
           process on SQLite, in another one on PostgreSQL; and the transactions per second of both while nothing is
           done
 sweep     seconds from `POST /v1/capacity` to 1,000 candidates in the queue
-hosts     small plans queued and solved in a time by one server and two workers, and by two servers and four workers,
-          with CPU seconds of all of these processes and of their children
+hosts     small plans queued per second by one server and by two while the workers are stopped, and then solved per
+          second by two workers and by four; with the CPU seconds of these processes and of their children per plan,
+          which say what more cores would give
 
 All processes are on one machine; PostgreSQL runs without fsync, as in tests.
 
-    python -m benchmarks.scaling_out [SECONDS]      20 by default, for each of the two set-ups of hosts
+    python -m benchmarks.scaling_out [PLANS]        1,000 by default, for each of the two set-ups of hosts
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
-from itertools import count
 from pathlib import Path
+from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 from sqlalchemy import text
@@ -34,7 +35,7 @@ from benchmarks.record import write
 from tests.testing.postgres_cluster import running_cluster
 from tests.testing.service import Server, ask, descendants, ended, named, start, wait_until, work
 
-STARTS, IDLE_S, CANDIDATES, CLIENTS = 40, 10.0, 1000, 8
+STARTS, IDLE_S, CANDIDATES, CLIENTS, PLANS = 40, 10.0, 1000, 8, 1000
 SERVING = ("--max-queued", "1000000", "--rate-limit", "10000")
 HARDWARE = ("a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm")
 QUESTION = {"devices": "2..4096", "axes": 3, "hardware": [{"name": name} for name in HARDWARE], "jobs": CANDIDATES}
@@ -43,7 +44,7 @@ TRANSACTIONS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE d
 
 @contextmanager
 def hosts(database: str, folder: Path, servers: int, *, workers: int) -> Iterator[tuple[list[Server], list[int]]]:
-    """Run servers and workers, each a process of its own; yield the servers, and the ids of all processes.
+    """Run servers and workers, each a process of its own; yield the servers, and the ids of the workers' processes.
 
     Without workers, the server solves itself.
     """
@@ -57,7 +58,7 @@ def hosts(database: str, folder: Path, servers: int, *, workers: int) -> Iterato
             solvers.append(work(database, folder / f"worker{number}"))
             stack.callback(solvers[-1].wait)
             stack.callback(solvers[-1].terminate)
-        yield found, [each.process.pid for each in found] + [each.pid for each in solvers]
+        yield found, [each.pid for each in solvers]
 
 
 def measure_starts(server: Server) -> dict[str, float]:
@@ -110,33 +111,54 @@ def cpu_s(processes: list[int]) -> float:
     return spent / os.sysconf("SC_CLK_TCK")
 
 
-def measure_hosts(database: str, folder: Path, *, servers: int, workers: int, seconds: float) -> dict[str, float]:
-    """Have clients request plans of all servers without a pause, and count those accepted and those solved."""
-    numbers, accepted = count(), count()
-    with hosts(database, folder, servers, workers=workers) as (found, processes):
-        until, before_s = time.monotonic() + seconds, cpu_s(processes)
+def measure_hosts(database: str, folder: Path, *, servers: int, workers: int, plans: int) -> dict[str, float]:
+    """Have clients request plans of all servers while no worker takes any, and then the workers solve them."""
+    numbers, found = iter(range(plans)), {}
+    with hosts(database, folder, servers, workers=workers) as (serving, solving):
+        serving_ids = [each.process.pid for each in serving]
 
         def request(number: int) -> None:
-            server = found[number % servers]
-            while time.monotonic() < until:
-                ask(server.client, named(f"{servers} {next(numbers)}")).raise_for_status()
-                next(accepted)
+            for plan in numbers:
+                ask(serving[number % servers].client, named(f"plan {plan}")).raise_for_status()
 
-        threads = [threading.Thread(target=request, args=(number,)) for number in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        spent_s, queued = cpu_s(processes) - before_s, next(accepted)
-        with closing(Database(database)) as store, store.connect() as connection:
-            solved = connection.execute(text("SELECT count(*) FROM plans WHERE state = 'done'")).scalar_one()
-    rates = {"queued_per_s": round(queued / seconds, 1), "solved_per_s": round(solved / seconds, 1)}
-    return {**rates, "cpu_ms_per_plan_queued": round(1000 * spent_s / queued, 1)}
+        def queue() -> None:
+            with ThreadPoolExecutor(CLIENTS) as threads:
+                list(threads.map(request, range(CLIENTS)))
+
+        for process in solving:
+            os.kill(process, SIGSTOP)
+        found["queued_per_s"], found["server_cpu_ms_per_plan"] = _measure(queue, serving_ids, plans)
+        for process in solving:
+            os.kill(process, SIGCONT)
+        found["solved_per_s"], found["worker_cpu_ms_per_plan"] = _measure(
+            lambda: _await_plans(database, plans), solving, plans
+        )
+    return found
+
+
+def _measure(work: Callable[[], None], processes: list[int], plans: int) -> tuple[float, float]:
+    """Return the plans per second of some work, and the CPU milliseconds per plan that processes spend on it."""
+    began, before_s = time.perf_counter(), cpu_s(processes)
+    work()
+    took_s, spent_s = time.perf_counter() - began, cpu_s(processes) - before_s
+    return round(plans / took_s, 1), round(1000 * spent_s / plans, 1)
+
+
+def _await_plans(database: str, plans: int) -> None:
+    with closing(Database(database)) as store:
+
+        def are_done() -> bool:
+            with store.connect() as connection:
+                done = connection.execute(text("SELECT count(*) FROM plans WHERE state = 'done'")).scalar_one()
+            return int(done) >= plans
+
+        while not are_done():
+            time.sleep(0.2)
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
-    result: dict[str, Any] = {"load_before": os.getloadavg()[0], "seconds": seconds}
+    plans = int(sys.argv[1]) if len(sys.argv) > 1 else PLANS
+    result: dict[str, Any] = {"load_before": os.getloadavg()[0], "plans": plans}
     with running_cluster() as cluster, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for kind, database, workers in (
@@ -149,7 +171,7 @@ def main() -> None:
                     result[kind]["idle_transactions_per_s"] = count_transactions(database)
                 result[kind]["sweep_queued_s"] = measure_sweep(server, database)
         for servers, workers in ((1, 2), (2, 4)):
-            found = measure_hosts(cluster.database(), folder, servers=servers, workers=workers, seconds=seconds)
+            found = measure_hosts(cluster.database(), folder, servers=servers, workers=workers, plans=plans)
             result[f"servers: {servers}, workers: {workers}"] = found
     write("scaling_out", result)
 
@@ -163,12 +185,13 @@ def table(result: dict[str, Any]) -> str:
         lines.append(f"| {name} | {starts} | {found['sweep_queued_s']} s |")
     lines += [
         "",
-        "| on PostgreSQL | queued per second | solved per second | CPU per plan queued |",
-        "|---|---|---|---|",
+        "| on PostgreSQL | queued per second | CPU of servers per plan | solved per second | CPU of workers per plan |",
+        "|---|---|---|---|---|",
     ]
     for key, found in result.items():
         if key.startswith("servers"):
-            figures = f"{found['queued_per_s']} | {found['solved_per_s']} | {found['cpu_ms_per_plan_queued']} ms"
+            figures = f"{found['queued_per_s']} | {found['server_cpu_ms_per_plan']} ms"
+            figures += f" | {found['solved_per_s']} | {found['worker_cpu_ms_per_plan']} ms"
             lines.append(f"| {key} | {figures} |")
     return "\n".join(lines)
 

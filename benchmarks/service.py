@@ -1,5 +1,6 @@
 """Measures the service under load: `shardplan serve` with one worker, and clients in one process over loopback.
 
+The database is SQLite, and for `accepting_postgresql` a PostgreSQL server on the same machine with its usual settings.
 A 202 response means that the plan is on disk. CPU seconds are the server's own, from /proc; on a machine with other
 load they say more than the rates. `python -m benchmarks.service [SECONDS]`, 60 by default.
 """
@@ -26,6 +27,7 @@ from api.http.openapi import GRAPH
 from benchmarks.bare_client import Connection, request
 from benchmarks.record import write
 from planner.frontends.zoo import import_zoo
+from tests.testing.postgres_cluster import DURABLE, running_cluster
 
 CLIENTS = 8
 LINE = 200
@@ -40,9 +42,9 @@ Ask = Callable[[Connection], int]
 class Server:
     """The server process, and connections to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str) -> None:
         log = folder / "log"
-        words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", str(folder / "service.db")]
+        words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", database]
         words += ["--max-queued", str(IN_LINE), "--rate-limit", str(RATE)]
         with log.open("wb") as file:
             self.process = subprocess.Popen(words, stderr=file)
@@ -66,9 +68,10 @@ class Server:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
+def serving(database: str | None = None) -> Iterator[Server]:
+    """Run a server on a database, by default SQLite in a new file."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder))
+        server = Server(Path(folder), database or f"{folder}/service.db")
         try:
             yield server
         finally:
@@ -121,11 +124,16 @@ def loaded(server: Server, ask: Ask, seconds: float, wanted: tuple[int, ...]) ->
     }
 
 
-def accepting(seconds: float) -> dict[str, Any]:
+def accepting(seconds: float, database: str | None = None) -> dict[str, Any]:
     """Measure requests for new small plans, each committed before it is answered, while plans are solved."""
     numbers = count()
-    with serving() as server:
+    with serving(database) as server:
         return loaded(server, lambda c: c.ask(asked(small(next(numbers))))[0], seconds, (202,))
+
+
+def accepting_postgresql(seconds: float) -> dict[str, Any]:
+    with running_cluster(DURABLE) as cluster:
+        return accepting(seconds, cluster.database())
 
 
 def looking(seconds: float) -> dict[str, Any]:
@@ -219,10 +227,12 @@ def _await_end(connection: Connection, plan: str) -> None:
 
 def table(results: dict[str, Any]) -> str:
     """Return the results as a Markdown table."""
-    rates = {"create a plan": "accepting", "get a plan's status": "looking", "request a plan again": "repeated"}
+    rates = {"create a plan": "accepting", "create a plan, on PostgreSQL": "accepting_postgresql"}
+    rates |= {"get a plan's status": "looking", "request a plan again": "repeated"}
     lines = ["| request | per second | median | 99th percentile | errors |", "| --- | --- | --- | --- | --- |"]
     for name, key in rates.items():
-        found = results[key]
+        if (found := results.get(key)) is None:  # a result from before the row
+            continue
         taken = f"{found['p50_ms']:.0f} ms | {found['p99_ms']:.0f} ms"
         lines.append(f"| {name} | {found['per_s']:.0f} | {taken} | {found['errors']} |")
     nodes, seconds = results["large"]["nodes"], results["large"]["seconds_median"]
@@ -237,6 +247,7 @@ def main() -> None:
             "clients": CLIENTS,
             "seconds": seconds,
             "accepting": accepting(seconds),
+            "accepting_postgresql": accepting_postgresql(seconds),
             "looking": looking(seconds),
             "repeated": repeated(),
             "in_line": in_line(),

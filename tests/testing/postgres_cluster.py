@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,7 +20,8 @@ Databases = Callable[[], str]
 """Creates a database and returns its URL."""
 
 SECONDS = 120
-FAST = ("fsync=off", "full_page_writes=off", "max_connections=300")
+DURABLE = ("max_connections=300",)
+FAST = ("fsync=off", "full_page_writes=off", *DURABLE)
 """Durability is switched off: the host does not fail during a test."""
 
 
@@ -33,12 +34,12 @@ def server_programs() -> Path | None:
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
+def running_cluster(settings: Sequence[str] = FAST) -> Iterator[Cluster]:
     """Run a PostgreSQL server within the context; skips the test where it is not installed."""
     programs = server_programs()
     if programs is None:
         pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
-    found = Cluster.started(programs)
+    found = Cluster.started(programs, settings)
     try:
         yield found
     finally:
@@ -52,22 +53,23 @@ class Cluster:
     programs: Path
     folder: Path
     port: int
+    settings: Sequence[str] = FAST
     numbers: count[int] = field(default_factory=count)
 
     @classmethod
-    def started(cls, programs: Path) -> Cluster:
+    def started(cls, programs: Path, settings: Sequence[str]) -> Cluster:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         folder = Path(tempfile.mkdtemp(prefix="postgresql."))  # pytest's own folders are closed to its user
         if os.getuid() == 0:
             shutil.chown(folder, "postgres")
-        cluster = cls(programs, folder, port)
+        cluster = cls(programs, folder, port, settings)
         cluster._run("initdb", "--auth=trust", "--username=shardplan", "--no-sync", "--encoding=UTF8")
         cluster.start()
         return cluster
 
     def start(self) -> None:
-        settings = " ".join(f"-c {each}" for each in (*FAST, f"unix_socket_directories={self.folder}"))
+        settings = " ".join(f"-c {each}" for each in (*self.settings, f"unix_socket_directories={self.folder}"))
         self._run("pg_ctl", "start", "--wait", f"--log={self.folder}/log", f"--options=-p {self.port} {settings}")
 
     def halt(self) -> None:
