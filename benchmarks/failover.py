@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from subprocess import Popen
@@ -81,9 +82,11 @@ def answer_question(database: str, folder: Path, candidates: int, *, kills: int)
         assert sweep["ended_at"] is None or sweep["status"] == "complete", sweep
         return ENDED if sweep["ended_at"] else (sweep["progress"] or {}).get("decided", 0)
 
+    def has_decided(least: int) -> bool:
+        return count_decided() >= least
+
     for number in range(kills):
-        least = candidates * (number + 1) // (kills + 1)
-        wait_until(lambda least=least: count_decided() >= least, link)
+        wait_until(partial(has_decided, candidates * (number + 1) // (kills + 1)), link)
         solver.kill()
         solver.wait()
         solver = work(database, folder / f"worker{number}")
