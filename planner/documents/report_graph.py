@@ -42,17 +42,17 @@ class _StringTable(dict[str, int]):
 def dump_report_graph(explanation: PlanExplanation) -> dict[str, Any]:
     """Return the columns of a plan's program, with the best alternatives of every op where there is time for them."""
     strings, analysis = _StringTable(), explanation.analysis
-    alternatives: Mapping[str, Sequence[Alternative]] = {}
-    with suppress(TimeLimitReached):
-        alternatives = find_alternatives(explanation.question, explanation.strategies, OPTIONS)
     paths = _read_paths(analysis.program)
     columns = {
         "values": _dump_values(analysis, strings),
         "collectives": _dump_moves(analysis, strings),
-        "ops": _dump_ops(analysis, paths, alternatives, strings=strings),
         "outputs": [_dump_read(name, analysis.program, paths, strings=strings) for name in analysis.program.outputs],
         "schedule": _dump_schedule(analysis, explanation.limit_bytes),
     }
+    alternatives: Mapping[str, Sequence[Alternative]] = {}
+    with suppress(TimeLimitReached):
+        alternatives = find_alternatives(explanation.question, explanation.strategies, OPTIONS)
+    columns["ops"] = _dump_ops(analysis, paths, alternatives, strings=strings)
     return {"strings": list(strings), **columns}
 
 

@@ -134,6 +134,8 @@ class Sharding:
         if not (self.halo_sizes or self.sharded_dims_offsets):
             lists = tuple(tuple(axis for axis in axes if mesh.axes[axis].size != 1) for axes in lists)
         partial = tuple(axis for axis in self.partial if mesh.axes[axis].size != 1)
+        if lists == self.split_axes and partial == self.partial:
+            return self
         return replace(self, split_axes=lists, partial=partial)
 
     def checked(self, shape: Shape, mesh: Mesh, where: str = "") -> Sharding:

@@ -100,7 +100,7 @@ class Analysis:
     def peak_bytes(self) -> int:
         return int(self.memory.max())
 
-    @property
+    @cached_property
     def peak_instruction(self) -> int:
         """Number of the instruction during which the peak is first reached."""
         return int(self.memory.max(axis=1).argmax())
@@ -114,7 +114,7 @@ class Analysis:
                 totals[axes] = totals.get(axes, np.zeros_like(received)) + received
         return {axes: int(received.max()) for axes, received in totals.items()}
 
-    @property
+    @cached_property
     def peak_device(self) -> int:
         """Number of the first device that holds most at the peak."""
         return self.accounting.classes.first_device(int(self.memory[self.peak_instruction].argmax()))

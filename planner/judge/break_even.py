@@ -18,8 +18,9 @@ from typing import NamedTuple
 from planner.choose.cost import CostModel
 from planner.ir.collectives import Collective
 from planner.ir.graph import TensorType
-from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.program import Program, Reshard
 from planner.ir.sharding import Sharding
+from planner.judge.analysis import Analysis
 
 MAX_FACTOR, FACTOR_STEP = 10, 1.01
 
@@ -51,14 +52,8 @@ class RepricedProgram:
         return counts
 
     @classmethod
-    def of(cls, name: str, program: Program, model: CostModel) -> RepricedProgram:
-        values = program.values
-        own = sum(
-            trips * model.op_ps(run.op, tuple(values[v].type for v in run.operands), run.option)
-            for run, trips in zip(program.instructions, program.trips, strict=True)
-            if isinstance(run, OpCall)
-        )
-        return cls(name, program, own)
+    def of(cls, name: str, analysis: Analysis) -> RepricedProgram:
+        return cls(name, analysis.program, analysis.compute_ps)
 
     def step_ps(self, model: CostModel) -> int:
         return self.compute_ps + sum(count * model.move_ps(*move) for move, count in self.moves.items())

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import chain
 
 from planner.ir.execution_order import find_readers
 from planner.ir.graph import Graph, Input, Op
@@ -196,28 +197,17 @@ def _propagate_pair(
 
 
 def _match_values(base: Graph, new: Graph, ops: Mapping[str, str]) -> dict[str, str]:
+    """Match the results of matched ops, then the graph inputs that they read, then those of equal names."""
     known = {op.id: op for op in base.ops}
     matches: dict[str, str] = {}
     for op in new.ops:
         if op.id in ops:
             matches |= dict(zip(op.values, known[ops[op.id]].values, strict=False))
-    inputs = {entry.id: entry for entry in base.inputs}
-    for op in new.ops:
-        if op.id in ops:
-            _match_inputs(matches, inputs, op.inputs, theirs=known[ops[op.id]].inputs)
-    taken = set(matches.values())
-    for entry in new.inputs:
-        if entry.id not in matches and entry.id in inputs and entry.id not in taken:
-            matches[entry.id] = entry.id
-    return matches
-
-
-def _match_inputs(
-    matches: dict[str, str], inputs: Mapping[str, object], mine: Iterable[str], *, theirs: Iterable[str]
-) -> None:
-    """Match the graph inputs that a matched pair of ops reads."""
-    taken = set(matches.values())
-    for value, other in zip(mine, theirs, strict=False):
-        if value not in matches and other in inputs and other not in taken:
+    read = (zip(op.inputs, known[ops[op.id]].inputs, strict=False) for op in new.ops if op.id in ops)
+    named = ((entry.id, entry.id) for entry in new.inputs)
+    free = {entry.id for entry in base.inputs} - set(matches.values())
+    for value, other in chain(chain.from_iterable(read), named):
+        if value not in matches and other in free:
             matches[value] = other
-            taken.add(other)
+            free.remove(other)
+    return matches

@@ -52,15 +52,16 @@ class PlanExplanation:
 
     def break_evens(self) -> list[BreakEven]:
         """Return the changes of links at which another named layout that fits would be faster."""
-        plan = RepricedProgram.of("plan", self.program, self.model)
+        plan = RepricedProgram.of("plan", self.analysis)
         layouts = []
         for named in list_baselines(self.program.graph, self.program.mesh):
             self.report.deadline.check()
             start = encode_baseline(self.question, named)
             if start is not None and start != self.strategies:
                 program = pipeline.write_program(self.question, self.question.decode(start))
-                if Analysis(program, self.model).peak_bytes <= self.limit_bytes:
-                    layouts.append(RepricedProgram.of(named.name, program, self.model))
+                analysis = Analysis(program, self.model)
+                if analysis.peak_bytes <= self.limit_bytes:
+                    layouts.append(RepricedProgram.of(named.name, analysis))
         return find_break_evens(plan, layouts, self.model)
 
     def explain_decision(self, name: str) -> Decision:

@@ -121,13 +121,14 @@ def plan_migration(
     """
     numbers = devices or (range(old.mesh.devices), range(new.mesh.devices))
     held = {entry.id: entry for entry in old.graph.inputs}
+    layouts = [dict(program.arguments) for program in (old, new)]
     ways: dict[object, ReshardWay] = {}
     values = []
     for entry in (entry for entry in new.graph.inputs if entry.kind in STATE_KINDS):
         if entry.id not in held or held[entry.id].type != entry.type:
             got = str(held[entry.id].type) if entry.id in held else "nothing"
             raise InvalidGraph("state differs from the old plan's", where=entry.id, got=got, wanted=str(entry.type))
-        ends = [dict(program.arguments)[entry.id] for program in (old, new)]
+        ends = [layout[entry.id] for layout in layouts]
         key = entry.type, *ends
         if key not in ways:
             places = [

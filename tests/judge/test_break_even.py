@@ -50,8 +50,8 @@ def test_a_break_even_factor_is_where_a_scan_first_finds_another_layout_faster(m
     model = CostModel(Mesh.parse(mesh), load_profile("h100-sxm"))
     programs = layouts(model)
     steps = {name: Analysis(program, model).step_ps for name, program in programs.items()}
-    others = [RepricedProgram.of(name, programs[name], model) for name in programs if steps[name] > steps[best]]
-    plan = RepricedProgram.of(best, programs[best], model)
+    repriced = {name: RepricedProgram.of(name, Analysis(program, model)) for name, program in programs.items()}
+    plan, others = repriced[best], [each for name, each in repriced.items() if steps[name] > steps[best]]
     found = {(turn.link, turn.factor > 1): turn for turn in find_break_evens(plan, others, model)}
     assert found
     for link in ("nvlink", "infiniband"):
@@ -77,4 +77,4 @@ def test_a_break_even_factor_is_where_a_scan_first_finds_another_layout_faster(m
 def test_repricing_at_the_same_bandwidth_changes_nothing() -> None:
     model = CostModel(Mesh.parse("2x8"), load_profile("h100-sxm"))
     for name, program in layouts(model).items():
-        assert RepricedProgram.of(name, program, model).step_ps(model) == Analysis(program, model).step_ps
+        assert RepricedProgram.of(name, Analysis(program, model)).step_ps(model) == Analysis(program, model).step_ps
