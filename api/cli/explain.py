@@ -20,6 +20,7 @@ from planner.documents.explain import dump_decision, dump_overview, explain_plan
 from planner.documents.plans import read_plan
 from planner.documents.schemas import PlanDocument
 from planner.planning.deadline import ProgressReporter
+from planner.planning.infeasible import describe_limits
 from planner.units import format_bytes, format_time
 
 Document = dict[str, Any]
@@ -145,12 +146,8 @@ def _render_groups(part: str, explanation: Document) -> str:
 
 def _render_infeasible(explanation: Document) -> Iterator[Any]:
     least, bound = explanation["least_limit_bytes"], explanation["least_limit_bound_bytes"]
-    sufficient = "no sufficient limit is known" if least is None else f"{format_bytes(least)} is sufficient"
-    yield Text(
-        f"{explanation['status']}: limit {format_bytes(explanation['limit_bytes'])} per device; {sufficient}, "
-        f"less than {format_bytes(bound or 0)} is proven insufficient",
-        style="bold",
-    )
+    limit = format_bytes(explanation["limit_bytes"])
+    yield Text(f"{explanation['status']}: limit {limit} per device; {describe_limits(least, bound)}", style="bold")
     if explanation["memory"]:
         yield _render_peak(explanation["memory"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,14 +23,15 @@ from planner.choose.formulate import Choice
 from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import check_writable, write_json
-from planner.documents.plans import dump_plan
+from planner.documents.plans import add_verdict, dump_plan
 from planner.errors import InvalidRequest
 from planner.planning.deadline import Deadline, TimeLimitReached
-from planner.run.validate import check_backend
+from planner.run.validate import Verdict, check_backend
 from planner.usecases.prove import check_provable, prove_plan
 
-PROOF_SHARE = 0.5
-"""Share of the time that is left for the proof: it formulates the problem again, as planning did."""
+FOLLOWING_SHARE = 0.5
+"""Share of the time that is left for the run of a plan, and of the rest for its proof, which formulates the problem
+again, as planning did."""
 INFEASIBLE = 4
 """The exit code where no plan fits the memory limit."""
 
@@ -65,9 +66,11 @@ def plan(
             graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate
         )
     else:
-        ends = _find_plan_deadline(request, proof)
+        ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
-        document = dump_plan(planned := _validate(planned, run) if validate else planned)
+        document = dump_plan(planned)
+        if validate:
+            document = add_verdict(document, _validate(planned, run, proof))
         if proof and planned.choice:
             _write_proof(proof, document, planned.choice, request=request)
         if log:
@@ -84,16 +87,21 @@ def _refuse_with_pipeline(given: Mapping[str, Path | None]) -> None:
         raise InvalidRequest("option of a pipeline", got=option, wanted="a plan without --pipeline")
 
 
-def _validate(planned: Plan, run: RunOptions) -> Plan:
-    deadline = pipeline.start_deadline(planned.request, command_start())
+def _validate(planned: Plan, run: RunOptions, proof: Path | None) -> Verdict | None:
+    """Return the verdict of a plan's run; None where it does not end in time.
+
+    The plan's document is written before, so that all the time that is left can be used.
+    """
+    deadline = _leave_time(pipeline.start_deadline(planned.request, command_start()), [proof])
     with show_run_progress("validating") as progress:
-        return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress, deadline=deadline)
+        return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress, deadline=deadline).verdict
 
 
-def _find_plan_deadline(request: Request, proof: Path | None) -> Deadline:
-    """Return when a plan has to be found so that there is time for its proof, if one is asked for."""
-    deadline = pipeline.start_deadline(request, command_start())
-    return deadline if proof is None else deadline.sooner(PROOF_SHARE * (deadline.left_s or 0.0))
+def _leave_time(deadline: Deadline, following: Sequence[object]) -> Deadline:
+    """Return when a part of the command has to end so that there is time for those of the following that are asked."""
+    for _ in filter(None, following):
+        deadline = deadline.sooner(FOLLOWING_SHARE * (deadline.left_s or 0.0))
+    return deadline
 
 
 def _write_proof(path: Path, document: dict[str, Any], choice: Choice, *, request: Request) -> None:

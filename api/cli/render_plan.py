@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.memory_price import describe_memory_price, describe_next_layout
-from planner.planning.infeasible import describe_infeasible
-from planner.planning.objectives import PROVEN
+from planner.planning.infeasible import describe_infeasible, describe_limits
 from planner.units import format_bytes, format_share, format_time
 
 Document = dict[str, Any]
@@ -39,10 +38,10 @@ def _render_certificate(plan: Document) -> Text:
     if solver["status"] == "infeasible":
         limit = plan["request"]["memory_limit_bytes"]
         least, bound = solver["least_limit_bytes"], solver["least_limit_bound_bytes"]
-        remedy = "" if solver["reason"] == PROVEN else f"; {solver['reason']}"
-        return Text(f"infeasible: {describe_infeasible(limit, least, bound)}{remedy}")
+        return Text(f"infeasible: {describe_infeasible(limit, least, bound, solver['reason'])}")
     if solver["objective_s"] is None:
-        return Text(f"{solver['status']}: no plan found ({solver['reason']})")
+        limits = describe_limits(solver["least_limit_bytes"], solver["least_limit_bound_bytes"])
+        return Text(f"{solver['status']}: no plan found ({solver['reason']}); per device, {limits}")
     if solver.get("objective_bytes") is not None:
         return Text(_format_bytes_objective(plan))
     limit = plan["request"]["memory_limit_bytes"]

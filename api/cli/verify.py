@@ -13,8 +13,8 @@ from api.cli.progress import report_progress
 from planner.choose.cost import PICO
 from planner.documents.json_reader import read_json
 from planner.errors import InvalidDocument
-from planner.planning.certify import TIME_LIMIT
 from planner.planning.deadline import TimeLimitReached
+from planner.planning.infeasible import TIME_LIMIT
 from planner.units import format_share, format_time
 from planner.usecases.prove import verify_plan
 

@@ -44,7 +44,7 @@ def _compared(plans: ComparedPlans, limits: Sequence[Threshold], waivers: Sequen
     if plans.graphs_equal or base is None or new is None:
         document = {**dump_unchanged(base, new), "limits": [_dump_unknown_limit(limit, 0) for limit in limits]}
         return {**document, **_decide_verdict([], waivers, today), "graphs_equal": True, "notes": list(plans.notes)}
-    regression = load_regression(base, new)
+    regression = load_regression(base, new, plans.analyses)
     document = {**dump_regression(base, new, regression), "graphs_equal": False, "notes": list(plans.notes)}
     if regression is not None:
         checked = check_limits(regression, (_dump_certificate(base), _dump_certificate(new)), limits, known=waivers)

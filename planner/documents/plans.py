@@ -12,11 +12,7 @@ import numpy as np
 
 from planner.choose.cost import PICO, CostModel
 from planner.documents.canonical_json import digest_document
-from planner.documents.graphs import (
-    dump_graph,
-    dump_mesh,
-    dump_sharding,
-)
+from planner.documents.graphs import dump_graph, dump_mesh, dump_sharding
 from planner.documents.hardware_profile import dump_network
 from planner.documents.json_reader import read_json
 from planner.documents.plan_sections import NothingDocument
@@ -59,9 +55,15 @@ def dump_plan(plan: Plan, *, with_overlap: bool = True) -> dict[str, Any]:
         "cost": _dump_cost(plan, plan.analysis, with_overlap=with_overlap) if plan.analysis else {},
         "memory": _dump_memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
-        "verdict": dump_verdict(plan.verdict) if plan.verdict else None,
     }
-    return {**document, "digest": digest_document(document)}
+    return add_verdict(document, plan.verdict)
+
+
+def add_verdict(document: dict[str, Any], verdict: Verdict | None) -> dict[str, Any]:
+    """Return the document of a plan with the verdict of its run, None where it has not ended, and with its digest."""
+    rest = {key: part for key, part in document.items() if key != "digest"}
+    rest["verdict"] = dump_verdict(verdict) if verdict else None
+    return {**rest, "digest": digest_document(rest)}
 
 
 def dump_identity(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:

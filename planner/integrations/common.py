@@ -51,9 +51,10 @@ def plan_document(
     if plan.certificate.status == "unknown":
         raise InvalidRequest("no plan found", where=name, got=plan.certificate.reason, wanted="a longer time limit")
     if plan.choice is None:
-        proven = plan.certificate
-        least = describe_infeasible(plan.limit_bytes, proven.least_limit_bytes, proven.least_limit_bound_bytes)
-        raise InvalidRequest(least, where=name, wanted="a higher memory limit, or more devices")
+        known = plan.certificate
+        limits = plan.limit_bytes, known.least_limit_bytes, known.least_limit_bound_bytes
+        what = describe_infeasible(*limits, known.reason)
+        raise InvalidRequest(what, where=name, wanted="a higher memory limit, or more devices")
     return ChosenShardings(graph, plan.choice, plan)
 
 

@@ -15,9 +15,10 @@ value is shared or read. So a partial gradient that the optimizer reads in shard
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,7 +73,8 @@ def shrinks(source: ArrayLike, target: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(np.less(target, source))
 
 
-def find_readers(graph: Graph) -> dict[str, list[Reader]]:
+@lru_cache(maxsize=8)
+def find_readers(graph: Graph) -> Mapping[str, Sequence[Reader]]:
     """Return the readers of every value, in program order. Values that nobody reads are absent."""
     readers: dict[str, list[Reader]] = defaultdict(list)
     for position, op in enumerate(graph.ops):
@@ -80,7 +82,7 @@ def find_readers(graph: Graph) -> dict[str, list[Reader]]:
             readers[value].append(Reader(position, operand))
     for number, value in enumerate(graph.outputs):
         readers[value].append(Reader(None, number))
-    return dict(readers)
+    return MappingProxyType(dict(readers))
 
 
 @lru_cache(maxsize=8)

@@ -89,7 +89,8 @@ class Op:
 
     `notation` is the rule that its document gave, if any. `option` is the sharding option requested for the op itself,
     mesh axes per loop of its rule; annotations of values cannot express it. `recompute_of` names the op whose work this
-    one repeats (`planner.ir.rematerialization`). An op that `accumulates` adds up what all micro-batches compute.
+    one repeats (`planner.ir.rematerialization`). An op that `accumulates` adds up what all micro-batches compute. The
+    `values` are the ids of the results.
     """
 
     id: str
@@ -104,12 +105,10 @@ class Op:
     option: Option | None = None
     recompute_of: str | None = None
     accumulates: bool = False
+    values: tuple[str, ...] = field(init=False, repr=False)
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        if len(self.results) == 1:
-            return (self.id,)
-        return tuple(value_id(self.id, k) for k in range(len(self.results)))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(value_id(self.id, k) for k in range(len(self.results))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
+import solvers
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
 from planner.judge.analysis import Analysis
 from planner.judge.roofline_bounds import min_memory_bytes, min_step_s
+from planner.planning.infeasible import TIME_LIMIT
 from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_types import BaselineFigures, Certificate, Plan, Request
 
 GIB = 1 << 30
-TIME_LIMIT = "time limit"
 OVER_LIMIT = "every plan holds more than the limit"
 
 
 def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request: Request) -> Certificate:
-    """Return the certificate of a result; its bound is the roofline's where the solver had no time to prove as much."""
+    """Return the certificate of a result; its bounds are the roofline's where the solver did not prove as much."""
     solution = result.solution
+    least = solution.min_feasible_limit_bound
+    if solution.cost is None and solution.reason != solvers.CUT_OFF:
+        least = max(least or 0, min_memory_bytes(graph, model.mesh.devices, request.recompute != "none"))
     proven = Certificate(
         status=solution.status,
         objective_s=None if solution.cost is None else solution.cost * PICO,
@@ -36,7 +40,7 @@ def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request:
         reproducible=solution.reproducible,
         memory_price_s_per_gib=solution.memory_price * PICO * GIB,
         least_limit_bytes=solution.min_feasible_limit,
-        least_limit_bound_bytes=solution.min_feasible_limit_bound,
+        least_limit_bound_bytes=least,
         folding=result.folding,
         objective_bytes=result.least_bytes,
         bound_bytes=result.bound_bytes,
@@ -84,11 +88,14 @@ def leave_layout(
 ) -> Plan:
     """Return the best of the standard layouts that fit as the answer where the time is up before any search.
 
-    Where none of them fits, no plan is known, and their figures say by how much.
+    Where none of them fits, no plan is known; the least that one of them holds is a sufficient limit.
     """
     nothing = leave_nothing(graph, model, request, wall_s=wall_s)
     figures = tuple(describe_layout(name, analysis, nothing.limit_bytes) for name, (_, analysis) in layouts.items())
-    nothing = replace(nothing, baselines=figures)
+    sufficient = min((each.peak_bytes for each in figures), default=None)
+    nothing = replace(
+        nothing, baselines=figures, certificate=replace(nothing.certificate, least_limit_bytes=sufficient)
+    )
     objectives: dict[str, Callable[[BaselineFigures], float]] = {
         "time": lambda each: each.step_s,
         "bytes": lambda each: each.collective_bytes,
@@ -103,6 +110,7 @@ def leave_layout(
         nothing.certificate,
         objective_s=best.step_s,
         objective_bytes=None if request.objective == "time" else int(least(best)),
+        least_limit_bytes=None,
         least_limit_bound_bytes=None,
     )
     plan = replace(nothing, certificate=known, choice=choice, analysis=analysis)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from planner.choose.rematerialization import find_recomputable_ops
 from planner.ir.mesh import MAX_DEVICES, Mesh
 from planner.judge.roofline_bounds import min_memory_bytes
+from planner.planning.infeasible import FITS
 from planner.planning.plan_search import PlanSearch, list_levels, start_deadline
 from planner.planning.plan_types import Plan
 from planner.units import format_bytes, format_time
@@ -36,7 +37,7 @@ def try_remedies(plan: Plan, search: PlanSearch) -> Plan:
         asked = replace(tried.request, time_limit_s=most_s, gap=max(tried.request.gap, REMEDY_GAP))
         if (fit := replace(tried, request=asked, deadline=start_deadline(asked)).find_fit()) is not None:
             found = f"a step of {format_time(fit.step_s)} in {format_bytes(fit.peak_bytes)} per device"
-            return replace(plan, certificate=replace(plan.certificate, reason=f"{remedy} fits: {found}"))
+            return replace(plan, certificate=replace(plan.certificate, reason=f"{remedy}{FITS}{found}"))
     return plan
 
 

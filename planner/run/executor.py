@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,13 +103,13 @@ def run_program(
     `arrays` are the whole inputs, and `later` the data of the micro-batches after the first; each device is given its
     shard of them.
     """
-    transport = fabric or LocalTransport(program.mesh.devices)
-    executor = Executor(program, arrays, xp, precision, transport, later=later)
+    transport, total = fabric or LocalTransport(program.mesh.devices), sum(program.trips)
+    report = on_progress or (lambda _done, _total: None)
+    executor = Executor(program, arrays, xp, precision, transport, later=later, on_argument=partial(report, 0, total))
     for count, place in enumerate(executor.visit_instructions(), 1):
         done = program.instructions[place]
         executor.end_instruction(place, (*done.operands, *done.results))
-        if on_progress:
-            on_progress(count, sum(program.trips))
+        report(count, total)
     outputs = [[held[name] for name in program.outputs] for held in executor.held.values()]
     measured_peaks = [each.measured_peak for each in executor.homes.values()]
     return Execution(outputs, executor.received, executor.peak, executor.seconds(), measured_peaks)
@@ -117,7 +118,8 @@ def run_program(
 class Executor:
     """The devices here during a run: the values they hold by name, the bytes they have received, and their peak.
 
-    `microbatch` is the number of the current one.
+    `microbatch` is the number of the current one. `on_argument` is called before the shards of each argument are
+    loaded.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Executor:
         fabric: Transport,
         *,
         later: LaterData = (),
+        on_argument: Callable[[], None] = lambda: None,
     ) -> None:
         if len(later) + 1 != program.graph.microbatches:
             got, wanted = len(later) + 1, program.graph.microbatches
@@ -142,6 +145,7 @@ class Executor:
         self.peak = np.zeros(devices, np.int64)
         self.received = np.zeros((len(program.instructions), devices), np.int64)
         for name, _ in program.arguments:
+            on_argument()
             self._load_shards(name, arrays[name])
 
     def visit_instructions(self) -> Iterator[int]:

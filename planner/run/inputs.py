@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from planner.ir.dtypes import is_float, is_integer
@@ -32,9 +32,20 @@ FALSE_ONCE_IN = 8
 WIDTH = math.sqrt(3) / 2
 
 
-def random_inputs(graph: Graph, xp: Any, precision: str, *, seed: int) -> dict[str, Array]:
-    """Return whole arrays for every graph input, the same for every backend."""
-    return _draw_inputs(graph, graph.inputs, xp, precision=precision, seed=str(seed))
+def random_inputs(
+    graph: Graph, xp: Any, precision: str, *, seed: int, on_input: Callable[[], None] = lambda: None
+) -> dict[str, Array]:
+    """Return whole arrays for every graph input, the same for every backend.
+
+    on_input  called before each is drawn; what it raises ends the work
+    """
+    return _draw_inputs(graph, _visit(graph.inputs, on_input), xp, precision=precision, seed=str(seed))
+
+
+def _visit(inputs: Iterable[Input], on_input: Callable[[], None]) -> Iterator[Input]:
+    for entry in inputs:
+        on_input()
+        yield entry
 
 
 def random_later_data(graph: Graph, xp: Any, precision: str, *, seed: int) -> list[dict[str, Array]]:

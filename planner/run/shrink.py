@@ -11,7 +11,7 @@ them, or keeps its size where its halos would change.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from planner.errors import InvalidGraph, InvalidRequest, InvalidSharding
@@ -29,12 +29,16 @@ FEW_MICROBATCHES = 3
 """Micro-batches of a step: a first, one in the middle, and the last."""
 
 
-def shrink(program: Program) -> Program:
-    """Return the same instructions on the smallest sizes found to fit, or the program itself where none do."""
+def shrink(program: Program, on_attempt: Callable[[], None] = lambda: None) -> Program:
+    """Return the same instructions on the smallest sizes found to fit, or the program itself where none do.
+
+    on_attempt  called before every attempt; what it raises ends the work
+    """
     reads_windows = any(op.rule.windows for op in program.graph.ops)
     class_choices = [SizeClasses.of(program, windows) for windows in ([True, False] if reads_windows else [False])]
     for attempt in range(1, ATTEMPTS + 1):
         for classes in class_choices:
+            on_attempt()
             small = _resize_program(program, classes.choose_sizes(attempt))
             if _is_valid(small):
                 return small

@@ -13,8 +13,9 @@ the graph runs whole in numpy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,15 @@ def validate(
 ) -> Verdict:
     """Run a program against its graph. Raises RunFailed where it cannot be run, InvalidRequest for a bad option."""
     check_backend(backend, shrinking, precision, mesh=program.mesh)
-    small = shrink(_shrink_large_mesh(program)) if shrinking == "auto" else program
+    begin = _report_beginning(program, on_progress)
+    small = shrink(_shrink_large_mesh(program), begin) if shrinking == "auto" else program
     verdict = _structural_verdict(small, backend, precision, seed=seed, shrunk=small is not program)
     return verdict if verdict.not_run else _compare(verdict, small, on_progress)[0]
+
+
+def _report_beginning(program: Program, on_progress: Progress | None) -> Callable[[], None]:
+    """Return what reports that no op has run yet, so that a deadline is kept while the run is prepared."""
+    return partial(on_progress or (lambda _done, _total: None), 0, len(program.graph.ops))
 
 
 def _shrink_large_mesh(program: Program) -> Program:
@@ -171,7 +178,8 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
     precision, tolerance = verdict.precision, rounding_tolerance(program.graph, verdict.precision)
     xp = np if verdict.backend in OVER_MPI else array_module(verdict.backend)
     check_memory(program, xp, precision)
-    arrays = random_inputs(program.graph, xp, precision, seed=verdict.seed)
+    begin = _report_beginning(program, on_progress)
+    arrays = random_inputs(program.graph, xp, precision, seed=verdict.seed, on_input=begin)
     later = random_later_data(program.graph, xp, precision, seed=verdict.seed)
     with np.errstate(all="ignore"):  # what is not finite must be so on both sides
         whole = run_whole(

@@ -10,8 +10,8 @@ separately from those of an edit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from planner import pipeline
 from planner.choose.cost import CostModel
@@ -20,12 +20,13 @@ from planner.documents.canonical_json import digest_document
 from planner.documents.explain import load_request
 from planner.documents.graphs import load_graph, load_mesh
 from planner.documents.hardware import load_planned_hardware
-from planner.documents.plans import dump_identity, dump_plan, parse_plan
-from planner.documents.schemas import GraphDocument, PlanDocument
+from planner.documents.plans import dump_identity, dump_plan
+from planner.documents.schemas import GraphDocument, PlanDocument, validate_document
 from planner.documents.versions import current_versions
 from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.judge.analysis import Analysis
 from planner.judge.check.equivalence import align_order, is_equivalent
 from planner.judge.graph_matching import match_edited, match_graphs
 from planner.planning.deadline import Deadline, OnPlanProgress
@@ -39,6 +40,8 @@ PlanAgain = Callable[[Graph, "CheckQuestion"], PlanDocument]
 UNCHANGED = "the graphs are equal: nothing was planned"
 CLOCKED = "a time limit may have stopped it"
 REPLANNED_NOTE = f"plan was planned again: {CLOCKED}; a deterministic plan is not planned again"
+COMPARE_SHARE = 2.0
+"""Comparing two plans takes about so many times as long as matching their graphs, which is a part of it."""
 LIMITED_NOTE = "planned within {:g} s: part of a change may be due to the time limit"
 
 
@@ -67,6 +70,7 @@ class ComparedPlans:
     graphs_equal  whether the graphs differ in names and order only; then a plan is None where none was given
     notes         what was done to compare the plans
     replanned     plans of other versions, as they were and as this version plans them
+    analyses      the figures of plans that were made here, by the plan's id
     """
 
     base: PlanDocument | None
@@ -74,6 +78,7 @@ class ComparedPlans:
     graphs_equal: bool
     notes: tuple[str, ...]
     replanned: tuple[Replanned, ...] = ()
+    analyses: Mapping[str, Analysis] = field(default_factory=dict, compare=False)
 
 
 def question_from_plan(plan: PlanDocument) -> CheckQuestion:
@@ -98,7 +103,8 @@ def compare_plans(
     cannot be compared, and the errors of planning.
     """
     to_plan = sum(_comparable(given) is None for given in (base, new))
-    plan_again = _Planner(on_progress, kept, deadline or Deadline(), max(1, to_plan)).plan_document
+    planner = _Planner(on_progress, kept, deadline or Deadline(), max(1, to_plan))
+    plan_again = planner.plan_document
     plans = [given for given in (base, new) if isinstance(given, PlanDocument)]
     if len(plans) == 2:
         return _compare_finished(plans[0], plans[1], plan_again)
@@ -107,17 +113,20 @@ def compare_plans(
     asked = question_from_plan(plans[0]) if plans else question
     if asked is None:
         raise InvalidRequest("no mesh to plan on", where="check", got="two graphs", wanted="a mesh, or a plan as base")
-    graphs = read_graph(base, asked.mesh), read_graph(new, asked.mesh)
+    graphs, began_s = (read_graph(base, asked.mesh), read_graph(new, asked.mesh)), planner.deadline.elapsed_s
     matching = match_graphs(*graphs)
     if is_equivalent(*graphs, matching):
         return _unchanged(base, new, plan_again)
-    sides = (base, graphs[0]), (new, align_order(*graphs, match_edited(*graphs, matching)))
+    edited = match_edited(*graphs, matching)
+    planner.compare_s = COMPARE_SHARE * (planner.deadline.elapsed_s - began_s)
+    sides = (base, graphs[0]), (new, align_order(*graphs, edited))
     one, other = (_comparable(given) or plan_again(graph, asked) for given, graph in sides)
     notes = (
         f"the {side} {REPLANNED_NOTE}" for side, given in zip(SIDES, (base, new), strict=True) if _is_clocked(given)
     )
     limited = [] if deadline is None or deadline.seconds is None else [LIMITED_NOTE.format(deadline.seconds)]
-    return ComparedPlans(one, other, False, (*notes, *limited), _replanned((base, new), (one, other)))
+    replanned = _replanned((base, new), (one, other))
+    return ComparedPlans(one, other, False, (*notes, *limited), replanned, planner.analyses)
 
 
 def _unchanged(base: PlanOrGraph, new: PlanOrGraph, plan_again: PlanAgain) -> ComparedPlans:
@@ -139,27 +148,35 @@ def read_graph(given: PlanOrGraph, mesh: Mesh) -> Graph:
 
 @dataclass
 class _Planner:
-    """Plans graphs, `remaining` of them before the deadline, each in an equal part of the time that is left."""
+    """Plans graphs, `remaining` of them before the deadline, each in an equal part of the time that is left.
+
+    `compare_s`: how long comparing the plans will take.
+    """
 
     on_progress: OnPlanProgress | None
     kept: FindPlan | None
     deadline: Deadline
     remaining: int
+    compare_s: float = 0.0
+    analyses: dict[str, Analysis] = field(default_factory=dict)
 
     def plan_document(self, graph: Graph, asked: CheckQuestion) -> PlanDocument:
         if self.kept is not None:
             identity = dump_identity(graph, CostModel(asked.mesh, asked.hardware), asked.request)["id"]
             if (known := self.kept(identity)) is not None:
                 return known
-        request, deadline, left_s = asked.request, None, self.deadline.left_s
+        request, deadline, left_s = asked.request, None, self.deadline.sooner(self.compare_s).left_s
         if left_s is not None:
-            deadline = self.deadline.sooner(left_s - left_s / max(1, self.remaining))
+            deadline = self.deadline.sooner(self.compare_s + left_s - left_s / max(1, self.remaining))
             request = replace(request, deterministic=False, time_limit_s=self.deadline.seconds)
         self.remaining -= 1
         plan = pipeline.plan(
             graph, asked.mesh, asked.hardware, request=request, on_progress=self.on_progress, deadline=deadline
         )
-        return parse_plan(json.loads(json.dumps(dump_plan(plan))), "the plan")
+        raw = json.loads(json.dumps(dump_plan(plan, with_overlap=left_s is None)))
+        if plan.analysis is not None:
+            self.analyses[raw["id"]] = plan.analysis
+        return validate_document(PlanDocument, raw, "the plan")
 
 
 def _comparable(given: PlanOrGraph) -> PlanDocument | None:
