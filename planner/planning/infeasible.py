@@ -9,7 +9,7 @@ FITS = " fits: "
 TIME_LIMIT = "time limit"
 
 
-def describe_infeasible(limit_bytes: int, least_bytes: int | None, bound_bytes: int | None, reason: str) -> str:
+def describe_infeasible(limit_bytes: int, least_bytes: int | None, bound_bytes: int | None, reason: str = "") -> str:
     """Return the limit, what is known of other limits per device, and the remedy that was tried and fits, if any."""
     remedy = f"; {reason}" if FITS in reason else ""
     if reason.startswith(TIME_LIMIT):

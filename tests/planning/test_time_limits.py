@@ -155,7 +155,7 @@ def test_where_no_standard_layout_fits_the_answer_has_what_is_proven_and_their_f
     assert (answer.certificate.status, answer.certificate.reason) == ("unknown", "time limit")
     assert answer.certificate.bound_s > 0
     assert (answer.certificate.least_limit_bound_bytes or 0) > 0
-    assert len(answer.baselines) == 5
+    assert len(answer.baselines) == 6  # fsdp+tp is priced too where no compared layout fits
     assert not any(each.fits for each in answer.baselines)
     dump_plan(answer)
 
