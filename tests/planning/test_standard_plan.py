@@ -31,8 +31,18 @@ CPU = load_profile("cpu")
 @cache
 def step(mesh: str, batch: int = 8) -> Graph:
     """Return a training step that holds more activations than states."""
-    sizes = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "feed_forward": 32, "vocabulary": 24}
-    written = import_zoo("llama-7b", batch=batch, seq=32, train="adam", **sizes)
+    written = import_zoo(
+        "llama-7b",
+        batch=batch,
+        seq=32,
+        train="adam",
+        layers=2,
+        width=16,
+        heads=2,
+        kv_heads=1,
+        feed_forward=32,
+        vocabulary=24,
+    )
     return load_graph(validate_document(GraphDocument, written, "llama"), Mesh.parse(mesh))
 
 
