@@ -57,9 +57,9 @@ FIRST_SHARE, TIME_SHARE = 0.8, 0.5
 while no plan of as few devices is known."""
 STAGES_SHARE = 0.15
 """The same of a candidate with stages, which always has a plan soon and takes all the time that it is given."""
-GRACE_S, FIRST_GRACE_S = 0.5, 10.0
+GRACE_S, FIRST_GRACE_S = 0.5, 2.0
 """A process that still plans so long after the deadline is killed; the latter while no plan of as few devices is
-known, so that the answer is not empty."""
+known, which makes it less likely that the answer is empty."""
 LEAST_S = 1e-9
 """The time limit of a candidate for which no time is left: it is up at once, and a standard layout is the plan."""
 
