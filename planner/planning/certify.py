@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
-import solvers
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
@@ -28,7 +27,7 @@ def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request:
     """Return the certificate of a result; its bounds are the roofline's where the solver did not prove as much."""
     solution = result.solution
     least = solution.min_feasible_limit_bound
-    if solution.cost is None and solution.reason != solvers.CUT_OFF:
+    if solution.cost is None:
         least = max(least or 0, min_memory_bytes(graph, model.mesh.devices, request.recompute != "none"))
     proven = Certificate(
         status=solution.status,
