@@ -26,7 +26,7 @@ from planner.documents.json_writer import check_writable, write_json
 from planner.documents.plans import add_verdict, dump_plan
 from planner.errors import InvalidRequest
 from planner.planning.deadline import Deadline, TimeLimitReached
-from planner.run.validate import Verdict, check_backend
+from planner.run.validate import check_backend
 from planner.usecases.prove import check_provable, prove_plan
 
 FOLLOWING_SHARE = 0.5
@@ -68,9 +68,7 @@ def plan(
     else:
         ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
-        document = dump_plan(planned)
-        if validate:
-            document = add_verdict(document, _validate(planned, run, proof))
+        document = _dump_validated(planned, run, proof) if validate else dump_plan(planned)
         if proof and planned.choice:
             _write_proof(proof, document, planned.choice, request=request)
         if log:
@@ -87,14 +85,16 @@ def _refuse_with_pipeline(given: Mapping[str, Path | None]) -> None:
         raise InvalidRequest("option of a pipeline", got=option, wanted="a plan without --pipeline")
 
 
-def _validate(planned: Plan, run: RunOptions, proof: Path | None) -> Verdict | None:
-    """Return the verdict of a plan's run; None where it does not end in time.
+def _dump_validated(planned: Plan, run: RunOptions, proof: Path | None) -> dict[str, Any]:
+    """Return the document of a plan with the verdict of its run, if this ends in time.
 
-    The plan's document is written before, so that all the time that is left can be used.
+    The document is made before the run, so that this can use all the time that is left.
     """
+    document = dump_plan(planned)
     deadline = _leave_time(pipeline.start_deadline(planned.request, command_start()), [proof])
     with show_run_progress("validating") as progress:
-        return pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress, deadline=deadline).verdict
+        checked = pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress, deadline=deadline)
+    return add_verdict(document, checked.verdict)
 
 
 def _leave_time(deadline: Deadline, following: Sequence[object]) -> Deadline:

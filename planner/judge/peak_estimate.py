@@ -59,12 +59,12 @@ def _list_shards(graph: Graph, model: CostModel, layout: Baseline) -> list[OpSha
     for op in graph.ops:
         key = id(op.rule), layout.options[op.id]
         if key not in known:
-            known[key] = _find_shards(op, graph, model, layout.options[op.id])
+            known[key] = _find_shards(op, layout.options[op.id], graph=graph, model=model)
         listed.append(known[key])
     return listed
 
 
-def _find_shards(op: Op, graph: Graph, model: CostModel, option: Option) -> OpShards:
+def _find_shards(op: Op, option: Option, *, graph: Graph, model: CostModel) -> OpShards:
     read = [op.rule.read_sharding(operand, option, model.mesh) for operand in range(len(op.inputs))]
     made = [op.rule.result_sharding(result, option) for result in range(len(op.results))]
     kinds = [graph.types[value] for value in op.inputs]
