@@ -76,9 +76,8 @@ def select_promising(arrays: ProblemArrays, min_marginals: Integers, known: Mask
     `pairs`; each node's cheapest is always included.
     """
     first = arrays.node_start[:-1]
-    node = np.repeat(np.arange(first.size), np.diff(arrays.node_start))
     flags: Mask = known.copy()
-    flags[np.lexsort((min_marginals, node))[first]] = True
+    flags[np.lexsort((min_marginals, arrays.node_of))[first]] = True
     levels = np.unique(min_marginals[min_marginals < np.iinfo(np.int64).max])
     # The number of pairs grows with the threshold: bisect for the largest one that fits.
     low, high = 0, levels.size

@@ -275,16 +275,12 @@ class DualLnsHybrid:
 def find_min_usage_assignment(problem: Problem) -> Integers:
     """Return each node's permitted strategy of least usage (bytes times time steps), then least cost: a first guess."""
     arrays = problem.arrays
-    sizes = np.diff(arrays.node_start)[arrays.span_node]
-    strategy = np.arange(arrays.span_usage.size) + np.repeat(
-        arrays.node_start[arrays.span_node] - arrays.span_at, sizes
-    )
-    duration = np.repeat(arrays.span_stop - arrays.span_start, sizes).astype(np.float64)
+    strategy = arrays.strategies_at(arrays.span_node)
+    duration = np.repeat(arrays.span_stop - arrays.span_start, arrays.counts[arrays.span_node]).astype(np.float64)
     # The cast is for empty problems: of no entries bincount makes integers, which cannot hold inf.
     usage = np.bincount(strategy, arrays.span_usage * duration, arrays.cost.size).astype(np.float64)
     usage[arrays.cost >= IMPOSSIBLE] = np.inf
-    node = np.repeat(np.arange(arrays.node_start.size - 1), np.diff(arrays.node_start))
-    order = np.lexsort((arrays.cost, usage, node))
+    order = np.lexsort((arrays.cost, usage, arrays.node_of))
     least: Integers = order[arrays.node_start[:-1]] - arrays.node_start[:-1]
     return least
 

@@ -37,13 +37,14 @@ class Evaluation:
 def check_assignment(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
     """Return the assignment as an array. Raises InvalidProblem where its length or an index is wrong."""
     array = np.asarray(assignment, np.int64)
-    counts = np.diff(problem.arrays.node_start)
+    counts = problem.arrays.counts
     if array.shape != counts.shape:
         raise InvalidProblem("length", "assignment", array.size, f"one strategy for each of {counts.size} nodes")
     bad = np.flatnonzero((array < 0) | (array >= counts))
     if bad.size:
         i = int(bad[0])
-        raise InvalidProblem("strategy", f"node {problem.nodes[i].name!r}", int(array[i]), f"less than {counts[i]}")
+        name = problem.nodes[i].name if problem.nodes else str(i)
+        raise InvalidProblem("strategy", f"node {name!r}", int(array[i]), f"less than {counts[i]}")
     return array
 
 

@@ -67,7 +67,7 @@ def _find_multipliers(state: SolveState, scale: FixedPoint) -> Mapping[int, floa
 
 def _pass_forward(graph: OrientedGraph, costs: Potentials, messages: TrwsMessages) -> Integers:
     """Pass messages once from lower to higher nodes; return the potentials that this leaves."""
-    arrays, counts = graph.arrays, np.diff(graph.arrays.node_start)
+    arrays, counts = graph.arrays, graph.arrays.counts
     messages.sweep(costs, True)
     parts = np.maximum(np.maximum(np.diff(graph.low_first), np.diff(graph.high_first)), 1)
     share = messages.min_marginals // np.repeat(parts, counts)
@@ -76,7 +76,7 @@ def _pass_forward(graph: OrientedGraph, costs: Potentials, messages: TrwsMessage
     # A class without strategies gives as much as possible, so that its pairs do not count.
     given = np.full(int(begin[-1]), costs.cap)
     near = segment_positions(graph.low_start, counts[graph.low])
-    own = segment_positions(arrays.node_start[graph.low], counts[graph.low])
+    own = arrays.strategies_at(graph.low)
     at = np.repeat(low_at, counts[graph.low]) + graph.classes_of[near]
     np.minimum.at(given, at, share[own] - messages.values[near])
     potentials: Integers = -np.maximum(given, -costs.cap)

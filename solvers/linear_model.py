@@ -1,4 +1,7 @@
-"""A linear or mixed-integer program as arrays, solved through OR-Tools MathOpt (GLOP, or HiGHS with integers)."""
+"""A linear or mixed-integer program as arrays, solved through OR-Tools MathOpt (GLOP, or HiGHS with integers).
+
+CP-SAT takes the same programs where all their numbers are integers (solvers/cpsat.py).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from ortools.math_opt.python.errors import InternalMathOptError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Numbers = Floats | Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +48,46 @@ class LpSolution:
 class LinearModel:
     """minimise cost @ x subject to lower <= x <= upper and row_lower <= A x <= row_upper.
 
-    Each list holds one array per call of add_columns, add_rows or add_entries; `columns` and `rows` are the totals.
+    Each list holds one array per call of add_columns, add_rows or add_entries; `columns` and `rows` are the totals. The
+    numbers are kept as they are given, so that integers stay exact. The tolerances of floating-point solvers are
+    absolute: these are given the costs divided by `unit`, and each row divided by its entry of row_size.
     """
 
-    cost: list[Floats] = field(default_factory=list)
+    unit: float = 1.0
+    cost: list[Numbers] = field(default_factory=list)
     lower: list[Floats] = field(default_factory=list)
     upper: list[Floats] = field(default_factory=list)
     integer: list[NDArray[np.bool_]] = field(default_factory=list)
-    row_lower: list[Floats] = field(default_factory=list)
-    row_upper: list[Floats] = field(default_factory=list)
-    entries: list[tuple[Integers, Integers, Floats]] = field(default_factory=list)
+    row_lower: list[Numbers] = field(default_factory=list)
+    row_upper: list[Numbers] = field(default_factory=list)
+    row_size: list[Floats] = field(default_factory=list)
+    entries: list[tuple[Integers, Integers, Numbers]] = field(default_factory=list)
     columns: int = 0
     rows: int = 0
 
     def add_columns(
-        self, cost: Floats, upper: float | Floats, integer: bool = False, *, lower: float = 0.0
+        self, cost: Numbers, upper: float | Floats, integer: bool = False, *, lower: float = 0.0
     ) -> Integers:
         """Add variables with these costs and bounds; return their indices."""
         count = cost.size
-        self.cost.append(cost.astype(np.float64))
+        self.cost.append(cost)
         self.lower.append(np.full(count, lower))
         self.upper.append(np.full(count, upper))
         self.integer.append(np.full(count, integer))
         self.columns += count
         return np.arange(self.columns - count, self.columns)
 
-    def add_rows(self, lower: Floats, upper: Floats) -> Integers:
+    def add_rows(self, lower: Numbers, upper: Numbers, *, size: float = 1.0) -> Integers:
         """Add rows with these bounds; return their indices."""
-        self.row_lower.append(lower.astype(np.float64))
-        self.row_upper.append(upper.astype(np.float64))
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+        self.row_size.append(np.full(lower.size, size))
         self.rows += lower.size
         return np.arange(self.rows - lower.size, self.rows)
 
-    def add_entries(self, rows: Integers, columns: Integers, values: Floats) -> None:
+    def add_entries(self, rows: Integers, columns: Integers, values: Numbers) -> None:
         """Add coefficients values[k] at (rows[k], columns[k]); entries at the same position add up."""
-        self.entries.append((rows, columns, values.astype(np.float64)))
+        self.entries.append((rows, columns, values))
 
     def _model(self) -> mathopt.Model:
         """Build the MathOpt model from the arrays, through its proto: no Python call per coefficient."""
@@ -88,19 +97,20 @@ class LinearModel:
         proto.variables.lower_bounds.extend(np.concatenate(self.lower).tolist())
         proto.variables.upper_bounds.extend(np.concatenate(self.upper).tolist())
         proto.variables.integers.extend(np.concatenate(self.integer).tolist())
-        cost = np.concatenate(self.cost)
+        cost = np.concatenate(self.cost) / self.unit
         used = np.flatnonzero(cost)
         proto.objective.linear_coefficients.ids.extend(used.tolist())
         proto.objective.linear_coefficients.values.extend(cost[used].tolist())
+        sizes = np.concatenate([np.zeros(0), *self.row_size])
         if self.rows:
             proto.linear_constraints.ids.extend(range(self.rows))
-            proto.linear_constraints.lower_bounds.extend(np.concatenate(self.row_lower).tolist())
-            proto.linear_constraints.upper_bounds.extend(np.concatenate(self.row_upper).tolist())
+            proto.linear_constraints.lower_bounds.extend((np.concatenate(self.row_lower) / sizes).tolist())
+            proto.linear_constraints.upper_bounds.extend((np.concatenate(self.row_upper) / sizes).tolist())
         if self.entries:
             rows, columns, values = (np.concatenate([entry[k] for entry in self.entries]) for k in range(3))
             # The proto wants each position once, in row-major order.
             position, entry = np.unique(rows * self.columns + columns, return_inverse=True)
-            summed = np.bincount(entry, weights=values, minlength=position.size)
+            summed = np.bincount(entry, weights=values / sizes[rows], minlength=position.size)
             matrix = proto.linear_constraint_matrix
             matrix.row_ids.extend((position // self.columns).tolist())
             matrix.column_ids.extend((position % self.columns).tolist())
@@ -167,10 +177,12 @@ class IncrementalLp:
         """Copy the rows and entries added since the last call to MathOpt's model; new rows have only upper bounds."""
         program, variables = self._program, list(self._model.variables())
         new_entries = program.entries[self._entries :]
-        uppers = np.concatenate(program.row_upper)[self._rows :] if program.rows > self._rows else np.zeros(0)
+        sizes = np.concatenate(program.row_size) if program.rows > self._rows else np.zeros(0)
+        uppers = np.concatenate(program.row_upper)[self._rows :] / sizes[self._rows :] if sizes.size else sizes
         constraints = {self._rows + i: self._model.add_linear_constraint(ub=float(ub)) for i, ub in enumerate(uppers)}
         for rows, columns, values in new_entries:
-            for row, column, value in zip(rows.tolist(), columns.tolist(), values.tolist(), strict=True):
+            scaled = (values / sizes[rows]).tolist()
+            for row, column, value in zip(rows.tolist(), columns.tolist(), scaled, strict=True):
                 constraint, variable = constraints[row], variables[column]
                 constraint.set_coefficient(variable, constraint.get_coefficient(variable) + value)
         self._rows, self._entries = program.rows, len(program.entries)

@@ -39,7 +39,7 @@ class MinPeakDual:
         self._state, arrays = state, state.problem.arrays
         graph = OrientedGraph.of(arrays)
         # "Costs" are bytes here. A small problem has room for every possible sum; in a large one the peak is enough.
-        largest = arrays.largest_usage() if arrays.usage.size < 1000 else 0
+        largest = arrays.largest_usage() if arrays.cost.size < 1000 else 0
         scale = FixedPoint.of(graph.degree, max(largest, state.min_peak or 0, 1))
         self._lagrangian = LagrangianCosts(graph, scale, costs_count=False)
         self._messages = TrwsMessages(graph)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import evaluate, find_peaks, usage_profile
-from solvers.linear_model import IncrementalLp, LinearModel, MipSolution
+from solvers.linear_model import IncrementalLp, LinearModel, MipSolution, Numbers
 from solvers.mir_cuts import expected_usage
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
@@ -28,6 +28,8 @@ Integers = NDArray[np.int64]
 
 # Most rounds of adding rows; a solution that still violates the limit is dropped.
 MAX_ROUNDS = 40
+# Costs and capacities are cut down to this, far above every sum of usages.
+MAX_COST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,20 +74,16 @@ class MipResult:
 class LocalPolytope:
     """The local polytope of a problem as a linear model: strategies (flat) are the first columns, then pairs."""
 
-    def __init__(self, problem: Problem, unit: float) -> None:
-        """unit: cost units per unit of the objective (see RestrictedMip)."""
-        self._problem, self._arrays, self._unit = problem, problem.arrays, unit
-        self._program = LinearModel()
+    def __init__(self, problem: Problem, unit: float = 1.0, cutoff: int = MAX_COST) -> None:
+        """unit: cost units per unit of a floating-point objective (see RestrictedMip). cutoff: what alone costs so much
+        is left out: no assignment of interest has it."""
+        self._problem, self._arrays, self._unit, self._cutoff = problem, problem.arrays, unit, cutoff
+        self.program = LinearModel(unit)
         # For each time step with a capacity row: its position in the list row_upper, and the index of the row.
         self._row_of: dict[int, int] = {}
         self._row_at: dict[int, int] = {}
         arrays = self._arrays
-        self._strategies = (
-            ragged_arange(arrays.source_start)
-            + np.repeat(arrays.node_start[arrays.source], np.diff(arrays.source_start)),
-            ragged_arange(arrays.target_start)
-            + np.repeat(arrays.node_start[arrays.target], np.diff(arrays.target_start)),
-        )
+        self._strategies = (arrays.strategies_at(arrays.source), arrays.strategies_at(arrays.target))
         self._wide = (arrays.height > 1) & (arrays.width > 1)
         self._add_strategies()
         self._pair_at, self._pair_column = self._add_pairs()
@@ -93,14 +91,19 @@ class LocalPolytope:
     def _add_strategies(self) -> None:
         """Add a column per strategy, whose cost includes the edges with a single class at the other end, and a row per
         node: exactly one strategy."""
-        arrays, cost = self._arrays, self._arrays.cost.copy()
+        arrays, forbidden = self._arrays, self._arrays.cost >= IMPOSSIBLE
+        cost, total = arrays.cost.copy(), arrays.cost.astype(np.float64)
         for edges, strategies, pairs in self._edges_without_pairs():
-            np.add.at(cost, strategies, arrays.pair_cost[np.repeat(arrays.pair_start, edges) + pairs])
-        self._program.add_columns(np.where(cost < IMPOSSIBLE, cost, 0) / self._unit, 1.0, integer=True)
-        self._program.upper[-1][cost >= IMPOSSIBLE] = 0.0
-        counts = np.diff(arrays.node_start)
-        rows = self._program.add_rows(np.ones(counts.size), np.ones(counts.size))
-        self._program.add_entries(np.repeat(rows, counts), np.arange(cost.size), np.ones(cost.size))
+            more = arrays.pair_cost[np.repeat(arrays.pair_start, edges) + pairs]
+            np.logical_or.at(forbidden, strategies, more >= IMPOSSIBLE)
+            np.add.at(cost, strategies, more)
+            np.add.at(total, strategies, more)
+        # Sums are cut down to MAX_COST instead of wrapping around: a lower cost only weakens a bound.
+        cost = np.where(forbidden, 0, np.where(total < MAX_COST, cost, MAX_COST))
+        self.program.add_columns(cost, np.where(forbidden | (cost >= self._cutoff), 0.0, 1.0), integer=True)
+        ones = np.ones(arrays.node_start.size - 1)
+        rows = self.program.add_rows(ones, ones)
+        self.program.add_entries(rows[arrays.node_of], np.arange(cost.size), np.ones_like(cost))
 
     def _edges_without_pairs(self) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Yield, for the sources and then the targets of edges without pair columns, the number of strategies per edge,
@@ -125,14 +128,14 @@ class LocalPolytope:
 
         Returns offsets by edge into a second array, which holds the columns of its pairs (-1: forbidden).
         """
-        arrays, program = self._arrays, self._program
+        arrays, program = self._arrays, self.program
         sizes = np.where(self._wide, arrays.height * arrays.width, 0)
         begin = compute_offsets(sizes)
         pair, edge = ragged_arange(begin), np.repeat(np.arange(sizes.size), sizes)
         cost = arrays.pair_cost[arrays.pair_start[edge] + arrays.kinds_at(edge, pair)]
-        possible = cost < IMPOSSIBLE
+        possible = cost < min(self._cutoff, IMPOSSIBLE)
         column = np.full(pair.size, -1, np.int64)
-        column[possible] = program.add_columns(cost[possible] / self._unit, 1.0)
+        column[possible] = program.add_columns(cost[possible], 1.0)
         pair, edge = pair[possible], edge[possible]
         self._class_rows = list[Integers]()
         ends = (
@@ -144,32 +147,31 @@ class LocalPolytope:
             self._class_rows.append(first[:-1])
             zeros = np.zeros(int(first[-1]) - program.rows)
             program.add_rows(zeros, zeros)
-            program.add_entries(first[edge] + of_pair, column[possible], np.ones(pair.size))
+            program.add_entries(first[edge] + of_pair, column[possible], np.ones_like(pair))
             selected = np.repeat(self._wide, np.diff(starts))
             rows = np.repeat(first[:-1], np.diff(starts)) + classes
-            program.add_entries(rows[selected], strategies[selected], -np.ones(int(selected.sum())))
+            program.add_entries(rows[selected], strategies[selected], np.full(int(selected.sum()), -1))
         return begin, column
 
-    def _add_capacity_row(self, time_step: int, capacity: float) -> None:
+    def _add_capacity_row(self, time_step: int, capacity: int) -> None:
         """Limit the usage at a time step to `capacity` bytes, or change the capacity of the row that is there."""
-        arrays, program = self._arrays, self._program
-        # Rows are scaled to a capacity of about 1: the solvers' tolerances are absolute.
-        size = float(max(self._problem.limit or 1, 1))
+        arrays, program, capacity = self._arrays, self.program, min(capacity, MAX_COST)
         if time_step in self._row_of:
-            program.row_upper[self._row_of[time_step]][0] = capacity / size
+            program.row_upper[self._row_of[time_step]][0] = capacity
             return
-        row = program.add_rows(np.array([-np.inf]), np.array([capacity / size]))
+        # Rows are scaled to a capacity of about 1.
+        row = program.add_rows(np.array([-np.inf]), np.array([capacity]), size=float(max(self._problem.limit or 1, 1)))
         self._row_of[time_step], self._row_at[time_step] = len(program.row_upper) - 1, int(row[0])
         spans = np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop))
-        counts = np.diff(arrays.node_start)[arrays.span_node[spans]]
-        used = arrays.span_usage[segment_positions(arrays.span_at[spans], counts)]
-        self._add_usage_entries(row, segment_positions(arrays.node_start[arrays.span_node[spans]], counts), used / size)
+        nodes = arrays.span_node[spans]
+        used = arrays.span_usage[segment_positions(arrays.span_at[spans], arrays.counts[nodes])]
+        self._add_usage_entries(row, arrays.strategies_at(nodes), used)
         for columns, on_edges in self._edge_usage_columns(time_step):
-            self._add_usage_entries(row, columns, on_edges / size)
+            self._add_usage_entries(row, columns, on_edges)
 
-    def _add_usage_entries(self, row: Integers, columns: Integers, used: Floats) -> None:
+    def _add_usage_entries(self, row: Integers, columns: Integers, used: Integers) -> None:
         nonzero = np.flatnonzero(used)
-        self._program.add_entries(np.repeat(row, nonzero.size), columns[nonzero], used[nonzero])
+        self.program.add_entries(np.repeat(row, nonzero.size), columns[nonzero], used[nonzero])
 
     def _edge_usage_columns(self, time_step: int) -> Iterator[tuple[Integers, Integers]]:
         """Yield columns and the bytes that they use on edges at the time step."""
@@ -217,12 +219,12 @@ class LocalPolytope:
 
     def to_lp(self) -> IncrementalLp:
         """Return the LP relaxation."""
-        return IncrementalLp(self._program)
+        return IncrementalLp(self.program)
 
     def add_capacity_rows(self, time_steps: Iterable[int]) -> None:
         """Add the capacity rows of these time steps."""
         for time_step in time_steps:
-            self._add_capacity_row(time_step, float(self._problem.limit or 0))
+            self._add_capacity_row(time_step, self._problem.limit or 0)
 
     def multipliers(self, duals: Floats) -> dict[int, float]:
         """Return the positive Lagrange multipliers (cost units per byte, by time step) from the LP's row duals."""
@@ -260,14 +262,14 @@ class LocalPolytope:
 
     def _hint(self, assignment: Integers) -> Floats:
         arrays = self._arrays
-        values = np.zeros(self._program.columns)
+        values = np.zeros(self.program.columns)
         values[arrays.node_start[:-1] + assignment] = 1.0
         pair_columns = self._pair_column[(self._pair_at[:-1] + arrays.pair_positions(assignment))[self._wide]]
         values[pair_columns[pair_columns >= 0]] = 1.0
         return values
 
-    def _to_assignment(self, values: Floats) -> Integers:
-        """Round the solver's nearly integral values: each node's strategy of the largest value."""
+    def to_assignment(self, values: Numbers) -> Integers:
+        """Round a solver's nearly integral values: each node's strategy of the largest value."""
         starts = self._arrays.node_start
         best = [int(values[a:b].argmax()) for a, b in pairwise(starts)]
         return np.array(best, np.int64)
@@ -282,10 +284,10 @@ class LocalPolytope:
             start, left = None if task.hint is None else self._hint(task.hint), None
             if until is not None:
                 left = until - time.monotonic()
-            solution = self._program.solve(start, seconds=left, nodes=task.nodes, gap=task.gap, seed=task.seed)
+            solution = self.program.solve(start, seconds=left, nodes=task.nodes, gap=task.gap, seed=task.seed)
             if solution.values is None:
                 break
-            assignment = self._to_assignment(solution.values)
+            assignment = self.to_assignment(solution.values)
             evaluation = evaluate(self._problem, assignment)
             if evaluation.feasible or limit is None or not evaluation.allowed:
                 return assignment, solution
@@ -293,5 +295,5 @@ class LocalPolytope:
             for time_step in find_peaks(over):
                 # A row that was kept only within the solver's tolerance is tightened by twice what it let through.
                 slip = 2 * int(over[time_step]) if time_step in self._row_of else 0
-                self._add_capacity_row(time_step, float(limit - slip))
+                self._add_capacity_row(time_step, limit - slip)
         return None, solution

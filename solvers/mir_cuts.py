@@ -54,7 +54,7 @@ class MirCut:
     def row(self, arrays: ProblemArrays, limit: int) -> tuple[Integers, int]:
         """Return the coefficient of each strategy (flat) and the right-hand side."""
         room = limit - int(self.base.sum())
-        over = usage_at(arrays, self.time_step) - np.repeat(self.base, np.diff(arrays.node_start))
+        over = usage_at(arrays, self.time_step) - self.base[arrays.node_of]
         return _apply_mir(over, room, self.divisor), int(_apply_mir(np.array(room), room, self.divisor))
 
 
@@ -69,18 +69,17 @@ def usage_at(arrays: ProblemArrays, time_step: int) -> Integers:
     """Return the bytes that each strategy (flat) uses at a time step, edges left out."""
     used = np.zeros(arrays.cost.size, np.int64)
     spans = np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop))
-    sizes = np.diff(arrays.node_start)[arrays.span_node[spans]]
-    places = segment_positions(arrays.node_start[arrays.span_node[spans]], sizes)
-    used[places] = arrays.span_usage[segment_positions(arrays.span_at[spans], sizes)]
+    nodes = arrays.span_node[spans]
+    places = segment_positions(arrays.span_at[spans], arrays.counts[nodes])
+    used[arrays.strategies_at(nodes)] = arrays.span_usage[places]
     return used
 
 
 def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
     """Return the bytes in use at each time step, edges left out, for these values of the strategies (flat)."""
-    sizes, change = np.diff(arrays.node_start)[arrays.span_node], np.zeros(arrays.time_steps + 1)
-    own = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, sizes) + np.arange(arrays.span_usage.size)
-    span = np.repeat(np.arange(sizes.size), sizes)
-    used = np.bincount(span, arrays.span_usage * point[own], sizes.size)
+    change, spans = np.zeros(arrays.time_steps + 1), arrays.span_node
+    span = np.repeat(np.arange(spans.size), arrays.counts[spans])
+    used = np.bincount(span, arrays.span_usage * point[arrays.strategies_at(spans)], spans.size)
     np.add.at(change, arrays.span_start, used)
     np.add.at(change, arrays.span_stop, -used)
     return np.cumsum(change)[:-1]
@@ -114,7 +113,7 @@ def _separate_at(arrays: ProblemArrays, limit: int, point: Floats, *, time_step:
     """Return the cuts of a time step that the point violates, with their violations relative to the rows' norms."""
     used, cuts = usage_at(arrays, time_step), list[tuple[float, MirCut]]()
     support = np.flatnonzero(point > SUPPORT_TOLERANCE)
-    node = np.repeat(np.arange(arrays.node_start.size - 1), np.diff(arrays.node_start))
+    node = arrays.node_of
     for base in _candidate_bases(arrays, point, used, node=node):
         room, over = limit - int(base.sum()), (used - base[node])[support]
         divisors = _candidate_divisors(over, room)
@@ -160,7 +159,7 @@ def with_cuts(problem: Problem, cuts: Sequence[MirCut]) -> tuple[Problem, list[i
     nodes, usages, cut_steps = list[Integers](), list[Integers](), list[int]()
     time_steps = arrays.time_steps
     starts, stops = list[Integers](), list[Integers]()
-    sizes = np.diff(arrays.node_start)
+    sizes = arrays.counts
     for cut in cuts:
         scaled = _scale_row(arrays, *cut.row(arrays, limit), limit)
         if scaled is None:
@@ -191,7 +190,7 @@ def _scale_row(arrays: ProblemArrays, row: Integers, right_side: int, limit: int
     right-hand side; None if the latter, less the nodes' least coefficients, is negative or above the limit."""
     first = arrays.node_start[:-1]
     least = np.minimum.reduceat(row, first)
-    row, right_side = row - np.repeat(least, np.diff(arrays.node_start)), right_side - int(least.sum())
+    row, right_side = row - least[arrays.node_of], right_side - int(least.sum())
     if not 0 <= right_side <= limit:
         return None
     times = limit // max(right_side, 1)

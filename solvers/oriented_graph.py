@@ -78,7 +78,7 @@ class OrientedGraph:
             low_edges=low_edges,
             high_first=high_first,
             high_edges=high_edges,
-            largest=int(np.diff(arrays.node_start).max(initial=1)),
+            largest=int(arrays.counts.max(initial=1)),
             classes=int(max(arrays.width.max(initial=1), arrays.height.max(initial=1))),
         )
 

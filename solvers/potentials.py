@@ -133,11 +133,8 @@ class LagrangianCosts:
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
         self.largest_usage = int(max(arrays.span_usage.max(initial=0), arrays.pair_usage.max(initial=0)))
-        sizes = np.diff(arrays.node_start)
-        self._span_sizes = sizes[arrays.span_node]
-        # The flat strategy of each entry of span_usage, without the first spans, whose entries are in flat order.
-        shift = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, self._span_sizes)
-        self._strategy = (shift + np.arange(shift.size))[arrays.cost.size :]
+        self._span_sizes = arrays.counts[arrays.span_node]
+        self._strategy = arrays.strategies_at(arrays.span_node)
         self._unpriced: tuple[Integers, Integers] | None = None
 
     def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
@@ -154,8 +151,8 @@ class LagrangianCosts:
         arrays = self._arrays
         multiplier = exact.over(arrays.span_start, arrays.span_stop, arrays.time_steps)
         terms = (np.repeat(multiplier, self._span_sizes) * arrays.span_usage) >> exact.shift
-        total = terms[: arrays.cost.size]
-        np.add.at(total, self._strategy, terms[arrays.cost.size :])
+        total = np.zeros(arrays.cost.size, np.int64)
+        np.add.at(total, self._strategy, terms)
         return total
 
     def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:

@@ -26,65 +26,52 @@ from solvers.problem_arrays import ProblemArrays
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Problem:
     """Nodes ordered by the start of their live intervals, edges between them, and a usage limit in bytes (None: no
-    limit). Constructing one raises InvalidProblem where the parts do not fit together."""
+    limit). Constructing one raises InvalidProblem where the parts do not fit together.
+
+    The solver reads `arrays` alone; a problem that was made from arrays has no nodes and edges.
+    """
 
     limit: int | None
     arrays: ProblemArrays = field(repr=False)
-    _parts: list[tuple[tuple[Node, ...], tuple[Edge, ...]]] = field(repr=False)
+    nodes: tuple[Node, ...] = field(repr=False)
+    edges: tuple[Edge, ...] = field(repr=False)
 
     def __init__(self, nodes: Sequence[Node], edges: Sequence[Edge], limit: int | None = None) -> None:
-        object.__setattr__(self, "limit", limit)
-        object.__setattr__(self, "_parts", [(tuple(nodes), tuple(edges))])
-        self._check()
-        arrays = ProblemArrays.of(self.nodes, self.edges)
-        object.__setattr__(self, "arrays", arrays)
-        _check_largest(arrays.largest_usage())
-        self._parts[0] = self.nodes, tuple(arrays.share_kinds(self.edges))
+        _check_limit(limit)
+        _check_ends(nodes, edges)
+        self._set(ProblemArrays.of(nodes, edges), limit, nodes=nodes, edges=edges)
 
     @staticmethod
     def from_arrays(arrays: ProblemArrays, limit: int | None) -> Problem:
-        """Wrap flat arrays that are known to be consistent; nodes and edges are built, and checked, on first use."""
+        """Wrap flat arrays that are known to be consistent."""
         _check_limit(limit)
-        _check_largest(arrays.largest_usage())
         problem = object.__new__(Problem)
-        object.__setattr__(problem, "limit", limit)
-        object.__setattr__(problem, "arrays", arrays)
-        object.__setattr__(problem, "_parts", [])
+        problem._set(arrays, limit)
         return problem
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes, in the order of `arrays`."""
-        if not self._parts:
-            self._parts.append(self.arrays.parts())
-        return self._parts[0][0]
+    def _set(
+        self, arrays: ProblemArrays, limit: int | None, *, nodes: Sequence[Node] = (), edges: Sequence[Edge] = ()
+    ) -> None:
+        usage = arrays.largest_usage()
+        if usage >= IMPOSSIBLE * 100:
+            raise InvalidProblem("sum of the largest usages", "problem", usage, f"less than {IMPOSSIBLE * 100}")
+        parts = {"limit": limit, "arrays": arrays, "nodes": tuple(nodes), "edges": tuple(arrays.share_kinds(edges))}
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
 
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The edges, in the order of `arrays`."""
-        if not self._parts:
-            self._parts.append(self.arrays.parts())
-        return self._parts[0][1]
 
-    def _check(self) -> None:
-        _check_limit(self.limit)
-        count = len(self.nodes)
-        for edge in self.edges:
-            where = f"edge {edge.source} -> {edge.target}"
-            for end, classes in ((edge.source, edge.source_class), (edge.target, edge.target_class)):
-                if not 0 <= end < count:
-                    raise InvalidProblem("ends", where, end, f"a node index below {count}")
-                strategies = self.nodes[end].cost.size
-                if classes.size != strategies:
-                    wanted = f"one for each of the {strategies} strategies of node {self.nodes[end].name!r}"
-                    raise InvalidProblem("number of classes", where, classes.size, wanted)
+def _check_ends(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
+    for edge in edges:
+        where = f"edge {edge.source} -> {edge.target}"
+        for end, classes in ((edge.source, edge.source_class), (edge.target, edge.target_class)):
+            if not 0 <= end < len(nodes):
+                raise InvalidProblem("ends", where, end, f"a node index below {len(nodes)}")
+            strategies = nodes[end].cost.size
+            if classes.size != strategies:
+                wanted = f"one for each of the {strategies} strategies of node {nodes[end].name!r}"
+                raise InvalidProblem("number of classes", where, classes.size, wanted)
 
 
 def _check_limit(limit: int | None) -> None:
     if limit is not None and (not isinstance(limit, int | np.integer) or limit < 0):
         raise InvalidProblem("limit", "problem", limit, "None or an integer of at least 0")
-
-
-def _check_largest(usage: int) -> None:
-    if usage >= IMPOSSIBLE * 100:
-        raise InvalidProblem("sum of the largest usages", "problem", usage, f"less than {IMPOSSIBLE * 100}")

@@ -3,7 +3,7 @@
 * Strategy x of node i has the flat index node_start[i] + x.
 * The class of edge e's source strategy x is source_class[source_start[e] + x], and likewise for targets.
 * A span is an interval over which a node uses bytes: over [span_start[q], span_stop[q]) strategy x of node span_node[q]
-  uses span_usage[span_at[q] + x]. Span i is node i's own interval (live_start, live_stop); the others follow.
+  uses span_usage[span_at[q] + x].
 * Pair (s, t) of edge e is of kind k = pair_kind[kind_start[e] + s * width[e] + t], one of kind_count[e], and costs
   pair_cost[pair_start[e] + k]. A matrix that edges share is stored once per multiplicity. Usages on edges are laid out
   in the same way, as pair_usage from edge_usage_pair_start on. Edges whose pairs each have an entry of their own share
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, Kinds, Node, UsageIntervals
+from solvers.model import IMPOSSIBLE, Edge, Kinds, Node
 
 Integers = NDArray[np.int64]
 
@@ -123,9 +123,6 @@ class ProblemArrays:
 
     node_start: Integers
     cost: Integers
-    usage: Integers
-    live_start: Integers
-    live_stop: Integers
     span_node: Integers
     span_start: Integers
     span_stop: Integers
@@ -154,26 +151,21 @@ class ProblemArrays:
     @staticmethod
     def of(nodes: Sequence[Node], edges: Sequence[Edge]) -> ProblemArrays:
         costs, usages = _MatrixPool(), _MatrixPool()
-        live_start = np.array([node.interval[0] for node in nodes], np.int64)
-        live_stop = np.array([node.interval[1] for node in nodes], np.int64)
         node_start = compute_offsets([node.cost.size for node in nodes])
-        usage = _concatenate([node.usage for node in nodes])
+        live = np.array([node.interval for node in nodes], np.int64).reshape(-1, 2)
         more_usages = [(i, node.more_usage) for i, node in enumerate(nodes) if node.more_usage is not None]
         span_node = np.concatenate([np.arange(len(nodes)), *(np.full(s.start.size, i) for i, s in more_usages)])
-        span_stop = np.concatenate([live_stop, *(spans.stop for _, spans in more_usages)])
+        span_stop = np.concatenate([live[:, 1], *(spans.stop for _, spans in more_usages)])
         on_edges = [(e, usage) for e, edge in enumerate(edges) for usage in edge.usages]
         edge_stop = np.array([usage.stop for _, usage in on_edges], np.int64)
         return ProblemArrays(
             node_start=node_start,
             cost=_concatenate([_multiply_cost(node.cost, node.multiplicity) for node in nodes]),
-            usage=usage,
-            live_start=live_start,
-            live_stop=live_stop,
             span_node=span_node,
-            span_start=np.concatenate([live_start, *(spans.start for _, spans in more_usages)]),
+            span_start=np.concatenate([live[:, 0], *(spans.start for _, spans in more_usages)]),
             span_stop=span_stop,
             span_at=compute_offsets(np.diff(node_start)[span_node].tolist())[:-1],
-            span_usage=np.concatenate([usage, *(spans.usage.ravel() for _, spans in more_usages)]),
+            span_usage=_concatenate([node.usage for node in nodes] + [spans.usage.ravel() for _, spans in more_usages]),
             source=np.array([edge.source for edge in edges], np.int64),
             target=np.array([edge.target for edge in edges], np.int64),
             source_start=compute_offsets([edge.source_class.size for edge in edges]),
@@ -197,6 +189,20 @@ class ProblemArrays:
     def pairs(self) -> int:
         """The number of pairs of classes on all edges."""
         return int((self.height * self.width).sum())
+
+    @property
+    def counts(self) -> Integers:
+        """The number of strategies of each node."""
+        return np.diff(self.node_start)
+
+    @property
+    def node_of(self) -> Integers:
+        """The node of each strategy (flat)."""
+        return np.repeat(np.arange(self.node_start.size - 1), self.counts)
+
+    def strategies_at(self, nodes: Integers) -> Integers:
+        """Return the flat indices of the strategies of these nodes, one node after another."""
+        return segment_positions(self.node_start[nodes], self.counts[nodes])
 
     def largest_usage(self) -> int:
         """Return an upper bound of the bytes in use at any time step: the largest usages of all spans and edges."""
@@ -229,53 +235,3 @@ class ProblemArrays:
         for e, edge in enumerate(edges):
             at = int(self.kind_start[e])
             yield edge.with_kinds(parts.setdefault(at, self.kinds_of(e))) if at else edge
-
-    def parts(self) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
-        """Return the nodes (named by their number) and edges; costs include the multiplicities, which become 1."""
-        bounds, more_usage, on_edges = self.node_start[1:-1], self._more_intervals(), self._edge_usages()
-        rows = zip(np.split(self.cost, bounds), np.split(self.usage, bounds), strict=True)
-        intervals = zip(self.live_start.tolist(), self.live_stop.tolist(), strict=True)
-        nodes = tuple(
-            Node(str(i), cost, usage, interval, 1, more_usage.get(i))
-            for i, ((cost, usage), interval) in enumerate(zip(rows, intervals, strict=False))
-        )
-        sources = np.split(self.source_class.astype(np.int32), self.source_start[1:-1])
-        targets = np.split(self.target_class.astype(np.int32), self.target_start[1:-1])
-        kinds: dict[int, Kinds] = {}
-        matrices: dict[tuple[int, ...], Integers] = {}
-        edges = []
-        for e, (i, j) in enumerate(zip(self.source.tolist(), self.target.tolist(), strict=True)):
-            at = int(self.kind_start[e])
-            own = kinds.setdefault(at, self.kinds_of(e)) if at else None
-            key = int(self.pair_start[e]), *self._matrix_shape(e)
-            matrix = matrices.setdefault(key, self._matrix(e, self.pair_cost, key[0]))
-            edges.append(Edge(i, j, sources[e], targets[e], matrix, 1, tuple(on_edges.get(e, ())), own))
-        return nodes, tuple(edges)
-
-    def _matrix_shape(self, edge: int) -> tuple[int, ...]:
-        """Return the shape of an edge's matrices: an entry per kind, or per pair where these have their own."""
-        if self.kind_start[edge]:
-            return (int(self.kind_count[edge]),)
-        return int(self.height[edge]), int(self.width[edge])
-
-    def _matrix(self, edge: int, values: Integers, start: int) -> Integers:
-        return values[start : start + int(self.kind_count[edge])].reshape(self._matrix_shape(edge))
-
-    def _more_intervals(self) -> dict[int, UsageIntervals]:
-        """Return the spans beyond each node's own interval, by node."""
-        more = self.node_start.size - 1 + np.argsort(self.span_node[self.node_start.size - 1 :], kind="stable")
-        nodes, first = np.unique(self.span_node[more], return_index=True)
-        intervals = {}
-        for node, spans in zip(nodes.tolist(), np.split(more, first)[1:], strict=True):
-            strategies = np.arange(self.node_start[node + 1] - self.node_start[node])
-            usage = self.span_usage[self.span_at[spans][:, None] + strategies]
-            intervals[node] = UsageIntervals(self.span_start[spans], self.span_stop[spans], usage)
-        return intervals
-
-    def _edge_usages(self) -> dict[int, list[EdgeUsage]]:
-        """Return the usages on edges, by edge."""
-        usages: dict[int, list[EdgeUsage]] = {}
-        columns = (self.edge_usage_edge, self.edge_usage_start, self.edge_usage_stop, self.edge_usage_pair_start)
-        for e, start, stop, at in zip(*(column.tolist() for column in columns), strict=True):
-            usages.setdefault(e, []).append(EdgeUsage(start, stop, self._matrix(e, self.pair_usage, at)))
-        return usages

@@ -89,7 +89,7 @@ def _select_split(branch: Relaxation, point: Floats) -> tuple[int, Mask]:
     point: a value for each strategy (flat), those of a node adding up to 1, or all zero where none is known.
     """
     model, counts = branch.model, branch.counts()
-    first, sizes = model.arrays.node_start[:-1], np.diff(model.arrays.node_start)
+    first, sizes = model.arrays.node_start[:-1], model.arrays.counts
     value = np.where(branch.allowed, point, 0.0)
     price = (branch.lagrangian_potentials.theta - model.potentials({}).theta).astype(np.float64)
     mean = np.add.reduceat(value * price, first) / np.maximum(np.add.reduceat(value, first), FRACTION)

@@ -44,7 +44,7 @@ class Restriction:
         arrays = _restrict_arrays(self.problem.arrays, allowed)
         kept = self.kept_strategies[allowed]
         strategy_at = np.full(self.strategy_at.size, -1, np.int64)
-        strategy_at[np.repeat(self.offsets, np.diff(arrays.node_start)) + kept] = ragged_arange(arrays.node_start)
+        strategy_at[self.offsets[arrays.node_of] + kept] = ragged_arange(arrays.node_start)
         return Restriction(Problem.from_arrays(arrays, self.problem.limit), kept, strategy_at, self.offsets)
 
     def postsolve(self, assignment: Integers) -> Integers:
@@ -64,18 +64,11 @@ class Restriction:
 
 def _flags_at_ends(arrays: ProblemArrays, allowed: Mask) -> tuple[Mask, Mask]:
     """Return the flags of the strategies at the source of each edge, and those at the target."""
-    ends = ((arrays.source, arrays.source_start), (arrays.target, arrays.target_start))
-    sources, targets = (
-        allowed[np.repeat(arrays.node_start[nodes], np.diff(starts)) + ragged_arange(starts)] for nodes, starts in ends
-    )
-    return sources, targets
+    return allowed[arrays.strategies_at(arrays.source)], allowed[arrays.strategies_at(arrays.target)]
 
 
 def _restrict_arrays(arrays: ProblemArrays, allowed: Mask) -> ProblemArrays:
     counts = np.add.reduceat(allowed, arrays.node_start[:-1], dtype=np.int64) if allowed.size else np.zeros(0, np.int64)
-    sizes = np.diff(arrays.node_start)
-    # From the position of a usage in span_usage to the flat index of its strategy.
-    shift = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, sizes[arrays.span_node])
     sources, targets = _flags_at_ends(arrays, allowed)
     rows = _KeptClasses.of(arrays.source_class, arrays.source_start, arrays.height, sources)
     columns = _KeptClasses.of(arrays.target_class, arrays.target_start, arrays.width, targets)
@@ -86,9 +79,8 @@ def _restrict_arrays(arrays: ProblemArrays, allowed: Mask) -> ProblemArrays:
         arrays,
         node_start=compute_offsets(counts),
         cost=arrays.cost[allowed],
-        usage=arrays.usage[allowed],
         span_at=compute_offsets(counts[arrays.span_node])[:-1],
-        span_usage=arrays.span_usage[allowed[shift + np.arange(shift.size)]],
+        span_usage=arrays.span_usage[allowed[arrays.strategies_at(arrays.span_node)]],
         source_start=compute_offsets(counts[arrays.source]),
         target_start=compute_offsets(counts[arrays.target]),
         source_class=rows.of_strategy,

@@ -186,17 +186,16 @@ def _build_arrays(
 ) -> ProblemArrays:
     """Return the flat arrays: each strategy is a class of its own, each node has one span."""
     (intervals, costs, usages), (ends, matrices) = nodes, edges
-    live_start, live_stop = intervals.flat.reshape(-1, 2).T.copy()
+    span_start, span_stop = intervals.flat.reshape(-1, 2).T.copy()
     source, target = ends.flat.reshape(-1, 2).T.copy()
     height, width = costs.sizes[source], costs.sizes[target]
     source_start, target_start = compute_offsets(height), compute_offsets(width)
     pair_start, pair_cost = _share_matrices(matrices, height)
     return ProblemArrays(
-        node_start=costs.start, cost=np.minimum(costs.flat, IMPOSSIBLE), usage=usages.flat,
-        live_start=live_start, live_stop=live_stop, span_node=np.arange(live_start.size), span_start=live_start,
-        span_stop=live_stop, span_at=costs.start[:-1], span_usage=usages.flat,
+        node_start=costs.start, cost=np.minimum(costs.flat, IMPOSSIBLE), span_node=np.arange(span_start.size),
+        span_start=span_start, span_stop=span_stop, span_at=costs.start[:-1], span_usage=usages.flat,
         source=source, target=target, source_start=source_start, target_start=target_start,
         source_class=ragged_arange(source_start), target_class=ragged_arange(target_start), height=height, width=width,
         **own_kinds(height, width), pair_start=pair_start, pair_cost=pair_cost,
-        time_steps=int(live_stop.max(initial=0)),
+        time_steps=int(span_stop.max(initial=0)),
     )  # fmt: skip

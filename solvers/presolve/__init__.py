@@ -81,7 +81,7 @@ class PresolvedProblem:
         original, is_real = np.array(assignment, np.int64), self.nodes >= 0
         for record in self.records:
             record.crush(original)
-        node, x = ragged_indices(np.diff(self.problem.arrays.node_start))
+        node, x = ragged_indices(self.problem.arrays.counts)
         reduced_strategy = np.full(self.node_start[-1], -1)
         selected = is_real[node]
         reduced_strategy[self.node_start[self.nodes[node[selected]]] + self.strategy[selected]] = x[selected]

@@ -45,7 +45,8 @@ def build_reduced(state: PresolveState) -> tuple[Problem, Integers, Integers]:
     sizes = np.diff(np.append(np.flatnonzero(np.diff(node, prepend=-2)), node.size))
     arrays = ProblemArrays(
         cost=np.where(cost < IMPOSSIBLE, cost, IMPOSSIBLE), time_steps=state.base.size,
-        **_node_arrays(compute_offsets(sizes), spans), **_edge_arrays(state, possible),
+        node_start=compute_offsets(sizes), span_node=spans.node, span_start=spans.start, span_stop=spans.stop,
+        span_at=compute_offsets(spans.size)[:-1], span_usage=spans.usage, **_edge_arrays(state, possible),
     )  # fmt: skip
     return Problem.from_arrays(arrays, state.limit), left, strategy
 
@@ -74,28 +75,6 @@ def _add_base_usage(base: Integers, node: int) -> KeptIntervals:
     some = base[new] > 0
     one = np.ones(int(some.sum()), np.int64)
     return KeptIntervals(node * one, new[some], stop[some], one, base[new][some])
-
-
-def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Any]:
-    """Return the arrays of nodes and spans; each node's first span becomes its own interval."""
-    nodes, own = node_start.size - 1, np.diff(spans.node, prepend=-1) > 0
-    live_start, live_stop = np.zeros((2, nodes), np.int64)
-    live_start[spans.node[own]], live_stop[spans.node[own]] = spans.start[own], spans.stop[own]
-    row, x = ragged_indices(spans.size)
-    first, further = own[row], ~own
-    usage = np.zeros(int(node_start[-1]), np.int64)
-    usage[node_start[spans.node[row[first]]] + x[first]] = spans.usage[first]
-    return {
-        "node_start": node_start,
-        "usage": usage,
-        "live_start": live_start,
-        "live_stop": live_stop,
-        "span_node": np.concatenate([np.arange(nodes), spans.node[further]]),
-        "span_start": np.concatenate([live_start, spans.start[further]]),
-        "span_stop": np.concatenate([live_stop, spans.stop[further]]),
-        "span_at": np.concatenate([node_start[:-1], usage.size + compute_offsets(spans.size[further])[:-1]]),
-        "span_usage": np.concatenate([usage, spans.usage[~first]]),
-    }
 
 
 def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def build_arc_graph(arrays: ProblemArrays) -> ArcGraph:
         return np.concatenate([forward, backward])[order].astype(np.int64)
 
     degree = np.bincount(np.concatenate([arrays.source, arrays.target]), minlength=count)
-    free = np.diff(arrays.node_start) > 1
+    free = arrays.counts > 1
     return ArcGraph(
         node_start=arrays.node_start,
         cost=_to_floats(arrays.cost),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from solvers.evaluation import evaluate, usage_profile
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
+from solvers.problem_arrays import ragged_arange
 from solvers.tree_lns.annealing import PenaltySlopes, WalkState, anneal, coordinate_descent
 from solvers.tree_lns.arc_graph import build_arc_graph, select_intervals
 from solvers.tree_lns.tree_dp import allocate_scratch, conditional_costs
@@ -94,9 +95,8 @@ class TreeLns:
         costs = np.zeros(int(starts[-1]))
         multiplier = np.array([self._multipliers.get(int(t), 0.0) for t in self._time_steps])
         conditional_costs(self._graph, self._spans, self._scratch, best, np.append(0.0, np.cumsum(multiplier)), costs)
-        node = np.repeat(np.arange(starts.size - 1), np.diff(starts))
         rank = np.empty(costs.size, np.int64)
-        rank[np.lexsort((costs, node))] = np.arange(costs.size) - np.repeat(starts[:-1], np.diff(starts))
+        rank[np.lexsort((costs, self.problem.arrays.node_of))] = ragged_arange(starts)
         flags: NDArray[np.bool_] = rank < cheapest
         for assignment in (best, *self.elites, *also):
             flags[starts[:-1] + assignment] = True

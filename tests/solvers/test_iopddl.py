@@ -118,9 +118,10 @@ def test_a_file_reads_as_its_document(packed: bool, tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(raw) if packed else raw)
     problem = read_problem(path)
     assert read_document(path) == GOOD
-    assert problem.edges[0].matrix.tolist() == [[0, 1, 2], [3, IMPOSSIBLE, 5]]
-    assert problem.nodes[1].usage.tolist() == [3, 0, 5]
-    assert (problem.nodes[1].interval, problem.limit) == ((1, 3), 6)
+    arrays = problem.arrays
+    assert arrays.pair_cost[arrays.pair_start[0] + arrays.kinds_of(0)].tolist() == [[0, 1, 2], [3, IMPOSSIBLE, 5]]
+    assert arrays.span_usage[arrays.span_at[1] :][:3].tolist() == [3, 0, 5]
+    assert (arrays.span_start[1], arrays.span_stop[1], problem.limit) == (1, 3, 6)
 
 
 def test_an_infinite_cost_forbids_and_no_limit_is_none() -> None:
@@ -136,5 +137,5 @@ def test_the_problem_and_its_document_agree_on_every_choice() -> None:
         document = public_document(seed)
         problem = build_problem(document)
         rng = np.random.default_rng(seed)
-        choice = [int(rng.integers(node.cost.size)) for node in problem.nodes]
+        choice = rng.integers(problem.arrays.counts).tolist()
         assert evaluate(problem, choice) == evaluate_document(document, choice), seed

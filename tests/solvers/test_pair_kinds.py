@@ -65,8 +65,8 @@ def test_a_restriction_keeps_the_costs_of_what_it_keeps(seed: int) -> None:
     allowed[chosen] = True
     restricted = Restriction.identity(problem).restricted_to(allowed)
     for _ in range(5):
-        there = [int(random.integers(node.cost.size)) for node in restricted.problem.nodes]
-        original = restricted.postsolve(np.array(there, np.int64))
+        there = random.integers(restricted.problem.arrays.counts)
+        original = restricted.postsolve(there)
         assert evaluate(restricted.problem, there).cost == evaluate(problem, original).cost
         assert usage_profile(restricted.problem, there).tolist() == usage_profile(problem, original).tolist()
 

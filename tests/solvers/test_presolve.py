@@ -75,7 +75,7 @@ def test_every_solution_of_the_reduced_problem_is_restored_with_its_cost_and_pea
         reduced = presolve(problem)
         if reduced is None:
             continue
-        choice = [seed % node.cost.size for node in reduced.problem.nodes]
+        choice = seed % reduced.problem.arrays.counts
         before, after = evaluate(reduced.problem, choice), evaluate(problem, reduced.postsolve(choice))
         assert (before.cost >= IMPOSSIBLE) == (after.cost >= IMPOSSIBLE), seed
         assert before.feasible == after.feasible, seed
@@ -118,7 +118,7 @@ def test_the_least_limit_above_the_limit_stays_what_it_is() -> None:
 def test_presolve_reduces_what_is_made_to_collapse() -> None:
     for seed in seeds(50):
         reduced = presolve(Problem(contracting(seed).nodes, contracting(seed).edges))
-        assert reduced is None or sum(node.cost.size > 1 for node in reduced.problem.nodes) <= 2, seed
+        assert reduced is None or (reduced.problem.arrays.counts > 1).sum() <= 2, seed
 
 
 def test_a_strategy_above_the_hull_of_cost_and_usage_may_be_the_best() -> None:
@@ -140,7 +140,7 @@ def test_a_strategy_that_costs_more_next_to_every_neighbour_goes_whatever_the_ed
         edge = Edge(0, 1, both, both, level + np.array([[2, 5], [0, 7]]))
         reduced = presolve(Problem(nodes, [edge], 0), reductions=(DOMINANCE,))
         assert reduced is not None
-        assert reduced.problem.nodes[0].cost.size == kept, first
+        assert reduced.problem.arrays.counts[0] == kept, first
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 5), (5, 2), (1, 1)])
@@ -160,11 +160,15 @@ def test_every_strategy_that_projection_leaves_has_a_partner_across_every_edge()
         if reduced is None:
             continue
         gone += problem.arrays.cost.size - reduced.problem.arrays.cost.size
-        possible = [np.atleast_1d(node.cost < IMPOSSIBLE) for node in reduced.problem.nodes]
-        for edge in reduced.problem.edges:
-            allowed = np.less(edge.matrix[edge.source_class][:, edge.target_class], IMPOSSIBLE)
-            assert (allowed & possible[edge.target])[possible[edge.source]].any(axis=1).all(), seed
-            assert (allowed.T & possible[edge.source])[possible[edge.target]].any(axis=1).all(), seed
+        arrays = reduced.problem.arrays
+        possible = np.split(arrays.cost < IMPOSSIBLE, arrays.node_start[1:-1])
+        sources = np.split(arrays.source_class, arrays.source_start[1:-1])
+        targets = np.split(arrays.target_class, arrays.target_start[1:-1])
+        for e, (i, j) in enumerate(zip(arrays.source.tolist(), arrays.target.tolist(), strict=True)):
+            matrix = arrays.pair_cost[arrays.pair_start[e] + arrays.kinds_of(e).astype(np.int64)]
+            allowed = matrix[sources[e]][:, targets[e]] < IMPOSSIBLE
+            assert (allowed & possible[j])[possible[i]].any(axis=1).all(), seed
+            assert (allowed.T & possible[i])[possible[j]].any(axis=1).all(), seed
     assert gone > 10
 
 
@@ -176,7 +180,7 @@ def test_of_nodes_that_each_determine_the_next_one_is_left_to_choose(seed: int) 
     edges = [Edge(i, i + 1, strategies, strategies, matrix) for i, matrix in enumerate(forced)]
     reduced = presolve(Problem(nodes, edges, 25), reductions=(CONTRACTION,))
     assert reduced is not None
-    assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
+    assert sorted(reduced.problem.arrays.counts)[-2:] in ([4], [1, 4])
 
 
 @pytest.mark.parametrize("large_first", [True, False])
@@ -189,7 +193,7 @@ def test_a_node_that_another_with_more_strategies_determines_goes_whichever_come
     nodes = [large, small] if large_first else [small, large]
     reduced = presolve(Problem(nodes, [edge], 3), reductions=(CONTRACTION,))
     assert reduced is not None
-    assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
+    assert sorted(reduced.problem.arrays.counts)[-2:] in ([4], [1, 4])
 
 
 @pytest.mark.parametrize(("between", "leaves"), [(12, True), (9, False)])  # 20 * 12 twice, and 20 * 20
@@ -202,9 +206,8 @@ def test_a_node_between_two_leaves_where_one_table_is_no_larger_than_the_two(bet
     edges = [Edge(i, i + 1, ends[i], ends[i + 1], rng.integers(0, 99, (sizes[i], sizes[i + 1]))) for i in (0, 1)]
     reduced = presolve(Problem(nodes, edges, 15), reductions=(ELIMINATION,))
     assert reduced is not None
-    assert sorted(node.cost.size for node in reduced.problem.nodes if node.cost.size > 1) == sorted(
-        {False: sizes, True: (20, 20)}[leaves]
-    )
+    counts = reduced.problem.arrays.counts
+    assert sorted(counts[counts > 1]) == sorted({False: sizes, True: (20, 20)}[leaves])
 
 
 def _strategies(problem: Problem) -> int:
@@ -216,7 +219,7 @@ def _strategies(problem: Problem) -> int:
 def test_a_fully_reduced_problem_is_one_node_at_no_cost() -> None:
     reduced = presolve(Problem([Node("free", np.zeros(2, np.int64), np.zeros(2, np.int64), (0, 0))], []))
     assert reduced is not None
-    assert [node.cost.tolist() for node in reduced.problem.nodes] == [[0]]
+    assert (reduced.problem.arrays.counts.tolist(), reduced.problem.arrays.cost.tolist()) == ([1], [0])
     assert reduced.postsolve([0]).tolist() == [0]
 
 
@@ -239,7 +242,7 @@ def test_an_edge_that_costs_what_its_ends_cost_apart_goes() -> None:
     apart = rng.integers(0, 9, 5)[:, None] + rng.integers(0, 9, 5)
     reduced = presolve(Problem(nodes, [Edge(0, 1, strategies, strategies, apart)]), reductions=(ABSORPTION,))
     assert reduced is not None
-    assert list(reduced.problem.edges) == []
+    assert reduced.problem.arrays.source.size == 0
 
 
 @pytest.mark.parametrize(("classes", "left"), [(10, 1), (9, 2)])  # 20 * 10 twice, and 20 * 20
@@ -253,7 +256,7 @@ def test_two_edges_become_one_where_one_table_is_no_larger_than_the_two(classes:
     ]
     reduced = presolve(Problem(nodes, edges), reductions=(PARALLEL,))
     assert reduced is not None
-    assert len(reduced.problem.edges) == left
+    assert reduced.problem.arrays.source.size == left
 
 
 def test_nodes_that_wait_for_their_neighbours_are_eliminated_in_one_pass() -> None:
@@ -269,8 +272,9 @@ def test_an_irreducible_problem_is_left_unchanged() -> None:
     front = Node("alone", np.array([0, 6, 10]), np.array([10, 5, 0]), (0, 1))
     reduced = presolve(Problem([front], [], 5))
     assert reduced is not None
-    (same,) = reduced.problem.nodes
-    assert (same.cost.tolist(), same.usage.tolist(), same.interval) == ([0, 6, 10], [10, 5, 0], (0, 1))
+    same = reduced.problem.arrays
+    assert (same.cost.tolist(), same.span_usage.tolist()) == ([0, 6, 10], [10, 5, 0])
+    assert (same.span_start.tolist(), same.span_stop.tolist()) == ([0], [1])
 
 
 def test_an_assignment_of_excluded_strategies_lowers_to_none() -> None:

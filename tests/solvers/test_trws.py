@@ -79,7 +79,7 @@ def test_a_restriction_keeps_what_its_choices_cost() -> None:
         allowed = rng.random(int(starts[-1])) < 0.5
         allowed[starts[:-1]] = True
         narrowed = Restriction.identity(problem).restricted_to(allowed)
-        choice = np.array([int(rng.integers(node.cost.size)) for node in narrowed.problem.nodes])
+        choice = rng.integers(narrowed.problem.arrays.counts)
         lifted = narrowed.postsolve(choice)
         assert evaluate(narrowed.problem, choice) == evaluate(problem, lifted), seed
         lowered = narrowed.crush(lifted)

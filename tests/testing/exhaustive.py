@@ -11,7 +11,7 @@ from solvers.problem import Problem
 def find_cheapest(problem: Problem) -> tuple[tuple[int, ...], Evaluation] | None:
     """Return the cheapest feasible assignment, the first in lexicographic order, or None if there is none."""
     best: tuple[tuple[int, ...], Evaluation] | None = None
-    for assignment in product(*(range(node.cost.size) for node in problem.nodes)):
+    for assignment in product(*map(range, problem.arrays.counts.tolist())):
         evaluation = evaluate(problem, assignment)
         if evaluation.feasible and (best is None or evaluation.cost < best[1].cost):
             best = (assignment, evaluation)
@@ -23,7 +23,7 @@ def find_min_peak(problem: Problem) -> int | None:
 
     None if there is no such assignment.
     """
-    unlimited = Problem(problem.nodes, problem.edges)
-    assignments = product(*(range(node.cost.size) for node in problem.nodes))
+    unlimited = Problem.from_arrays(problem.arrays, None)
+    assignments = product(*map(range, problem.arrays.counts.tolist()))
     evaluations = (evaluate(unlimited, assignment) for assignment in assignments)
     return min((evaluation.peak for evaluation in evaluations if evaluation.feasible), default=None)
