@@ -129,7 +129,7 @@ def test_what_is_no_program_is_refused_without_loading_torch() -> None:
 import sys
 from planner.errors import InvalidGraph
 from planner.frontends.torch import import_serialized
-for data in (b"[" * 100_000, b"9" * 10_000, b'{"target": "os.system"}'):
+for data in (b"[" * 100_000, b"9" * 10_000, b'{"target": "os.system"}', b"[0, 1]", b"0"):
     try:
         import_serialized(data, "hostile")
     except InvalidGraph as error:

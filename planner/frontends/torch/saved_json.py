@@ -39,6 +39,8 @@ def read_saved(data: bytes, name: str) -> SavedProgram:
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_JSON_VALUES:
             raise ValueError(f"a graph of more than {MAX_JSON_VALUES} values")
         document = json.loads(text)
+        if "graph_module" not in document:  # importing torch takes seconds, which text of another kind does not cost
+            raise ValueError("JSON without a graph_module")
         check_document(document)
         return SavedProgram(document, files)
 
