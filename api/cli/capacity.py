@@ -26,7 +26,7 @@ from planner.documents.hardware import read_profile
 from planner.documents.json_reader import read_json
 from planner.documents.json_writer import check_writable, write_json
 from planner.documents.pipelines import dump_pipeline
-from planner.documents.plans import dump_plan
+from planner.documents.plans import add_verdict, dump_plan
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends import zoo
@@ -253,4 +253,5 @@ def _write_plan(search: CapacitySearch, number: int, *, validate: bool, deadline
         return dump_pipeline(validate_pipeline(plan, deadline) if validate else plan, asked) if plan.stages else None
     if plan.analysis is None:
         return None
-    return dump_plan(pipeline.validate_plan(plan, deadline=deadline) if validate else plan)
+    document = dump_plan(plan)
+    return add_verdict(document, pipeline.validate_plan(plan, deadline=deadline).verdict) if validate else document

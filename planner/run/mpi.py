@@ -18,7 +18,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -35,7 +37,7 @@ from planner.run.backend import to_host
 from planner.run.executor import Execution
 from planner.run.transport import Array, Communicator, Pieces
 
-LIMIT_S = 600.0
+LIMIT_S, POLL_S = 600.0, 0.05
 READ_BYTES = 1 << 16
 """Bytes read of the output of failed ranks."""
 
@@ -104,9 +106,17 @@ def check_mpi() -> str:
 
 
 def run_over_mpi(
-    program: Program, precision: str, seed: int, *, backend: str = "mpi", limit_s: float = LIMIT_S
+    program: Program,
+    precision: str,
+    seed: int,
+    *,
+    backend: str = "mpi",
+    limit_s: float = LIMIT_S,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Execution:
     """Run a program, one process per device (backend nccl: each on its own GPU), and return numpy arrays.
+
+    on_wait  called again and again while the ranks run; what it raises ends them
 
     Raises RunFailed, with the output of the ranks, where one fails or time is up.
     """
@@ -115,14 +125,14 @@ def run_over_mpi(
         task, done = Path(folder, "task"), Path(folder, "done")
         task.write_bytes(pickle_task(RankTask(program, precision, seed, backend)))
         ranks = [sys.executable, "-m", "planner.run.mpi_main", str(task), str(done)]
-        _launch([launcher, "-n", str(program.mesh.devices), *ranks], limit_s)
+        _launch([launcher, "-n", str(program.mesh.devices), *ranks], limit_s, on_wait)
         if not done.is_file():
             raise RunFailed("a run over MPI left no result", got="nothing", wanted="what the first rank gathers")
         execution: Execution = pickle.loads(done.read_bytes())
         return execution
 
 
-def _launch(command: Sequence[str], limit_s: float) -> None:
+def _launch(command: Sequence[str], limit_s: float, on_wait: Callable[[], None]) -> None:
     """Run a command in a process group of its own, so that no rank outlives it.
 
     The first rank watches its standard input, which closes when this process ends.
@@ -132,9 +142,7 @@ def _launch(command: Sequence[str], limit_s: float) -> None:
     with tempfile.TemporaryFile() as output:
         run = subprocess.Popen(command, stdin=PIPE, stdout=output, stderr=output, env=env, start_new_session=True)
         try:
-            code = run.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = None
+            code = _wait(run, limit_s, on_wait)
         finally:
             summary = _summarize_output(
                 os.pread(output.fileno(), READ_BYTES, 0).decode(errors="replace")
@@ -146,6 +154,16 @@ def _launch(command: Sequence[str], limit_s: float) -> None:
         what = "a run over MPI took too long" if code is None else "a run over MPI failed"
         where = f"mpiexec -n {command[2]}"
         raise RunFailed(what, where=where, got=summary or "no output", wanted=f"all ranks to end within {limit_s:g} s")
+
+
+def _wait(run: subprocess.Popen[bytes], limit_s: float, on_wait: Callable[[], None]) -> int | None:
+    """Return the exit code of a process, or None where it does not end within the limit."""
+    ends_s = time.monotonic() + limit_s
+    while (left_s := ends_s - time.monotonic()) > 0:
+        on_wait()
+        with suppress(subprocess.TimeoutExpired):
+            return run.wait(min(left_s, POLL_S))
+    return None
 
 
 def _summarize_output(output: str) -> str:

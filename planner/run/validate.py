@@ -186,7 +186,7 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
             drop_all_clones(program.graph), arrays, xp, precision=precision, later=later, on_progress=on_progress
         )
         if verdict.backend in OVER_MPI:
-            done = run_over_mpi(program, precision, verdict.seed, backend=verdict.backend)
+            done = run_over_mpi(program, precision, verdict.seed, backend=verdict.backend, on_wait=begin)
         else:
             done = run_program(program, arrays, xp, precision=precision, on_progress=on_progress, later=later)
         error = _largest_error(program, whole, done, xp=xp)

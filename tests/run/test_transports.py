@@ -111,6 +111,19 @@ def test_ranks_that_hang_are_ended_within_the_limit() -> None:
         run_over_mpi(every_move(), "f64", 0, limit_s=0.01)
 
 
+@MPI
+def test_what_is_raised_while_the_ranks_run_ends_them() -> None:
+    before, waits = set(ranks_of(os.getpid())), iter([False, True])
+
+    def on_wait() -> None:
+        if next(waits):
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        run_over_mpi(every_move(), "f64", 0, on_wait=on_wait)
+    assert set(ranks_of(os.getpid())) <= before
+
+
 def ranks_of(parent: int) -> list[int]:
     """Processes below one that have no processes of their own."""
     below = Path(f"/proc/{parent}/task/{parent}/children")
