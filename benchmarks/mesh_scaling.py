@@ -3,7 +3,8 @@
 `devices`: one layer of Llama-70B, Adam, bf16, on dp=N/8,tp=8 with N from 2^3 to 2^20 devices. All meshes get the same
 problem: the batch is as large as the largest dp, and memory has no limit. `axes`: GPT-2, Adam, on 64 devices in one to
 six axes. `steps`: a training step of Llama-7B on meshes of four axes. The time of a plan is that of the whole call
-`planner.pipeline.plan`: formulating, solving, writing the program, and pricing the standard layouts.
+`planner.pipeline.plan`: formulating, solving, writing the program, and pricing the standard layouts. The whole takes
+five minutes on an idle machine.
 """
 
 from __future__ import annotations
