@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.choose.cost import CostModel
@@ -30,6 +30,10 @@ RECOMPUTED = "{}, everything recomputed"
 """The name of a layout in which everything is recomputed that may be."""
 MARGIN = 1.05
 """A layout is likely to fit where the estimate of its peak does with this factor."""
+
+
+GraphLayout = tuple[Graph, Baseline]
+"""A layout, and the graph that it is one of: the step's, or that with clones of ops."""
 
 
 @dataclass(frozen=True)
@@ -73,49 +77,46 @@ class StandardLayouts:
         return leave_layout(self.graph, self.model, self.request, layouts=layouts, wall_s=wall_s)
 
     def _write_layouts(self, deadline: Deadline) -> dict[str, tuple[Choice, Analysis]]:
-        """Return the layouts with their figures.
-
-        Those that are likely to fit come first.
-        """
-        listed = self._list_layouts()
+        """Return the layouts with their figures, in the order in which they are compared."""
+        listed = self._order_layouts()
         written: dict[str, tuple[Choice, Analysis]] = {}
-        for each in sorted(listed, key=lambda one: one.rank):
+        for graph, layout in listed:
             if written and deadline.left_s == 0.0:
                 break
-            choice, program = write_baseline(each.graph, self.model, each.layout)
-            written[each.layout.name] = choice, Analysis(program, self.model)
-        return {each.layout.name: written[each.layout.name] for each in listed if each.layout.name in written}
+            choice, program = write_baseline(graph, self.model, layout)
+            written[layout.name] = choice, Analysis(program, self.model)
+        compared = [each.name for each in self.pinned or self.baselines if each.name in written]
+        return {name: written[name] for name in dict.fromkeys([*compared, *written])}
 
-    def _list_layouts(self) -> list[_LikelyLayout]:
-        """Return the layouts to price, with more than the compared ones where none of these is likely to fit."""
-        listed = [self._judge(self.graph, each) for each in self.pinned or self.baselines]
-        is_likely, has_axes = any(each.is_likely for each in listed), can_have_layout(LAYOUTS[SPARING], self.model.mesh)
-        if not is_likely and has_axes and not self.pinned:
-            sparing = replace(build_layout(self.graph, self.model.mesh, SPARING), name=SPARING)
-            listed.append(self._judge(self.graph, sparing))
-        if not any(each.is_likely for each in listed) and self.request.recompute == "auto":
-            cloned = clone_ops(self.graph, find_recomputable_ops(self.graph))
-            listed += [self._judge(cloned, _recompute(each.layout, cloned)) for each in listed]
-        return listed
+    def _order_layouts(self) -> list[GraphLayout]:
+        """Return the layouts to price: the first that seems to fit, then those listed before it and with it.
 
-    def _judge(self, graph: Graph, layout: Baseline) -> _LikelyLayout:
-        peak = MARGIN * estimate_peak_bytes(graph, self.model, layout)
+        Where none seems to fit, those that seem to hold least come first.
+        """
         limit = self.request.memory_limit_bytes or self.model.hardware.memory_bytes
-        stored = sum(self.model.shard_bytes(entry.type, layout.inputs[entry.id]) for entry in graph.inputs)
-        return _LikelyLayout(graph, layout, (peak > limit, stored if peak <= limit else peak))
+        listed, peaks = list[GraphLayout](), dict[str, int]()
+        for more in self._list_layouts():
+            listed += more
+            for graph, layout in more:
+                peaks[layout.name] = estimate_peak_bytes(graph, self.model, layout)
+                if MARGIN * peaks[layout.name] <= limit:
+                    return [(graph, layout), *(each for each in listed if each[1] is not layout)]
+        return sorted(listed, key=lambda each: peaks[each[1].name])
 
+    def _list_layouts(self) -> Iterator[list[GraphLayout]]:
+        """Yield the compared layouts, those that store least first, then what is only tried where none of them fits."""
+        listed = [(self.graph, each) for each in sorted(self.pinned or self.baselines, key=self._count_stored_bytes)]
+        yield listed
+        if not self.pinned and can_have_layout(LAYOUTS[SPARING], self.model.mesh):
+            sparing = self.graph, replace(build_layout(self.graph, self.model.mesh, SPARING), name=SPARING)
+            yield [sparing]
+            listed = [*listed, sparing]
+        if self.request.recompute == "auto":
+            cloned = clone_ops(self.graph, find_recomputable_ops(self.graph))
+            yield [(cloned, _recompute(layout, cloned)) for _, layout in listed]
 
-@dataclass(frozen=True)
-class _LikelyLayout:
-    """A layout of a graph, which may have clones of ops; `rank`: whether it is likely not to fit, then bytes."""
-
-    graph: Graph
-    layout: Baseline
-    rank: tuple[bool, float]
-
-    @property
-    def is_likely(self) -> bool:
-        return not self.rank[0]
+    def _count_stored_bytes(self, layout: Baseline) -> int:
+        return sum(self.model.shard_bytes(entry.type, layout.inputs[entry.id]) for entry in self.graph.inputs)
 
 
 def _recompute(layout: Baseline, cloned: Graph) -> Baseline:
