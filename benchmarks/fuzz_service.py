@@ -1,7 +1,8 @@
 """Fuzzing of the service by schemathesis, with valid and invalid cases from its own OpenAPI description.
 
 The real application runs in this process, with its worker and children. Every operation is called with a key, without
-one, and with another tenant's key, for made-up ids and for plans that exist. A fault is a 5xx response, one whose
+one, and with another tenant's key, for made-up ids and for plans and sweeps that exist, whose event streams are read to
+their end. A fault is a 5xx response, one whose
 status, content type, headers or body the description does not declare, or one that accepts what the description
 forbids. `python -m benchmarks.fuzz_service [CASES [SEED]]`, by default 10,000 and 0.
 """
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,17 +77,17 @@ class Fuzzed:
 
 @dataclass(frozen=True)
 class FuzzedService:
-    """A running application, the `Authorization` headers to use, and ids of plans that exist."""
+    """A running application, the `Authorization` headers to use, and ids that exist, by the parameter of paths."""
 
     client: Any
     schema: Any
     callers: Sequence[str]
-    plans: Sequence[str]
+    ids: Sequence[Mapping[str, str]]
 
 
 @contextmanager
 def house() -> Iterator[FuzzedService]:
-    """Run a service with two tenants; the first has a finished and a cancelled plan. Webhooks are not sent."""
+    """Run a service with two tenants; the first has a finished and a cancelled plan and sweep. No webhooks are sent."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'service.db'}"
         keys = ApiKeys(Database(url))
@@ -96,29 +97,27 @@ def house() -> Iterator[FuzzedService]:
         chosen = Settings(url, keys_required=True, webhooks=True, limits=limits)
         app = create_app(Service(chosen, CHILDREN, WebhookSender(lambda _name, _port: [])))
         with asgi.get_client(app) as client:
-            plans = [_planned(client, owner), _cancelled(client, owner)]
+            ids = [_end(client, owner, "ended"), _end(client, owner, "cancelled", cancels=True)]
             schema = schemathesis.openapi.from_dict(app.openapi())
             schema.app = app
-            yield FuzzedService(client, schema, (*[owner] * 7, stranger, "Bearer nobody", ""), plans)
+            yield FuzzedService(client, schema, (*[owner] * 7, stranger, "Bearer nobody", ""), ids)
         asgi.shutdown_lifespans()  # which its client leaves running
 
 
-def _asked(client: Any, key: str, **changes: Any) -> str:
-    ask = {"graph": {**GRAPH, **changes}, "mesh": "dp=2,tp=4"}
-    return str(client.post("/v1/plans", json=ask, headers={"Authorization": key}).json()["id"])
-
-
-def _planned(client: Any, key: str) -> str:
-    plan = _asked(client, key)
-    while client.get(f"/v1/plans/{plan}", headers={"Authorization": key}).json()["ended_at"] is None:
-        time.sleep(0.1)
-    return plan
-
-
-def _cancelled(client: Any, key: str) -> str:
-    plan = _asked(client, key, name="another")
-    client.delete(f"/v1/plans/{plan}", headers={"Authorization": key})
-    return plan
+def _end(client: Any, key: str, name: str, *, cancels: bool = False) -> dict[str, str]:
+    """Return the ids of a plan and of a sweep that have ended, or were cancelled."""
+    graph, headers = {**GRAPH, "name": name}, {"Authorization": key}
+    question = {"graphs": [graph], "devices": "2..4", "hardware": [{"name": "cpu"}]}
+    asked = {"plan": ("/v1/plans", {"graph": graph, "mesh": "dp=2,tp=4"}), "sweep": ("/v1/capacity", question)}
+    ids = {}
+    for kind, (path, body) in asked.items():
+        link = client.post(path, json=body, headers=headers).json()["links"]["self"]
+        if cancels:
+            client.delete(link, headers=headers)
+        while client.get(link, headers=headers).json()["ended_at"] is None:
+            time.sleep(0.1)
+        ids[kind] = link.rpartition("/")[2]
+    return ids
 
 
 def fuzz(found: FuzzedService, cases: int, first_seed: int = 0) -> Fuzzed:
@@ -138,7 +137,7 @@ def fuzz(found: FuzzedService, cases: int, first_seed: int = 0) -> Fuzzed:
 def _attempt(
     found: FuzzedService, fuzzed: Fuzzed, operation: Any, mode: GenerationMode, count: int, first_seed: int
 ) -> None:
-    places = [None, *found.plans] if not operation.path.endswith(SLOW) else [None] * ONE_OF + list(found.plans)
+    places = [{}, *found.ids] if not operation.path.endswith(SLOW) else [{}] * ONE_OF + list(found.ids)
 
     @seed(first_seed)
     @settings(
@@ -149,12 +148,11 @@ def _attempt(
         suppress_health_check=list(HealthCheck),
     )
     @given(operation.as_strategy(generation_mode=mode), st.sampled_from(found.callers), st.sampled_from(places))
-    def attempt(case: Case, caller: str, plan: str | None) -> None:
+    def attempt(case: Case, caller: str, ids: Mapping[str, str]) -> None:
         fuzzed.foreign += case.media_type in IMPORTERS
         assume(case.media_type not in IMPORTERS or fuzzed.foreign <= FOREIGN)
         assume([] not in (case.query or {}).values())  # an empty list is sent as nothing, which is no invalid case
-        if plan is not None and "plan" in case.path_parameters:
-            case.path_parameters["plan"] = plan
+        case.path_parameters.update({name: ids[name] for name in ids.keys() & case.path_parameters.keys()})
         _ask(found, fuzzed, case, caller, mode)
 
     try:
