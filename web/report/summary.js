@@ -26,17 +26,19 @@ function headline(sheet) {
   const { solver, request } = sheet;
   const limit = bytes(request.memory_limit_bytes);
   if (solver.status === "infeasible") {
-    const enough =
-      solver.least_limit_bytes === null
-        ? "no sufficient limit is known"
-        : `${bytes(solver.least_limit_bytes)} is sufficient`;
-    const least = bytes(solver.least_limit_bound_bytes ?? 0);
-    return lead(`No plan fits in ${limit} per device: ${enough}, less than ${least} is proven impossible.`, "bad");
+    const remedy = solver.reason.includes(" fits: ") ? `; ${solver.reason}` : "";
+    return lead(`No plan fits in ${limit} per device: ${limits(solver)}${remedy}.`, "bad");
   }
-  if (solver.objective_s === null) return lead(`No plan was found: ${solver.reason}.`, "bad");
+  if (solver.objective_s === null) return lead(`No plan was found: ${solver.reason}; ${limits(solver)}.`, "bad");
   const least = LEAST[request.objective];
   if (least) return lead(`No plan ${least} less than ${bytes(solver.bound_bytes)} per device.`);
   return lead(`${proof(solver)} ${gain(sheet)}`);
+}
+
+/** Returns what is known of other memory limits per device. */
+function limits({ least_limit_bytes: enough, least_limit_bound_bytes: least }) {
+  const known = enough === null ? "no sufficient limit is known" : `${bytes(enough)} is sufficient`;
+  return least ? `${known}, less than ${bytes(least)} is proven impossible` : known;
 }
 
 const lead = (words, kind = "") => h("p", { class: `headline ${kind}` }, words);
