@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
+from scipy.sparse.linalg import cg  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.record import write
 from planner.choose.hardware import load_profile
@@ -32,7 +34,7 @@ AICONFIGURATOR = "ai-dynamo/aiconfigurator at 095f58a5, collected tables (Apache
 NEUSIGHT = "sitar-lab/NeuSight, scripts/asplos/data/dataset/train (MIT)"
 DEVICES = {"v100-pcie-32": "v100-pcie", "p100-pcie-16": "p100-pcie"}
 SKEW = {"balanced": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}
-SMOOTHNESS, STEPS, MAX_ROWS = 0.1, 4, 10_000
+SMOOTHNESS, STEPS, CLOSE = 0.03, 6, 1e-5
 Array = NDArray[np.float64]
 
 
@@ -88,35 +90,37 @@ def _split(rows: Any, source: str, name: str) -> Iterator[Table]:
 
 
 def fit(op: OpClass, roofline_s: Array, table: Table, rows: NDArray[np.bool_]) -> Array:
-    """Return the values of the lattice that fit the rows, by iteratively reweighted least squares."""
-    chosen = np.flatnonzero(rows)
-    if len(chosen) > MAX_ROWS:
-        chosen = np.random.default_rng(0).choice(chosen, MAX_ROWS, replace=False)
-    wanted = np.log2(table.seconds / roofline_s)[chosen]
-    indices, weights = product.find_corners(op.knots, [axis[chosen] for axis in op.shape(table.columns)])
-    size = int(np.prod([len(each) for each in op.knots]))
-    matrix = np.zeros((len(chosen), size), np.float32)
-    np.add.at(matrix, (np.arange(len(chosen))[:, None], indices), weights.astype(np.float32))
-    penalty = SMOOTHNESS * _roughness([len(each) for each in op.knots]) + 1e-5 * np.eye(size)
-    importance: Array = np.ones(len(chosen))
+    """Return the values of the lattice that fit the rows, by iteratively reweighted least squares.
+
+    The weights of a row are sparse, so that each linear system is solved by conjugate gradients.
+    """
+    wanted = np.log2(table.seconds / roofline_s)[rows]
+    indices, weights = product.find_corners(op.knots, [axis[rows] for axis in op.shape(table.columns)])
+    sizes = [len(each) for each in op.knots]
+    size, starts = int(np.prod(sizes)), np.arange(0, indices.size + 1, indices.shape[1])
+    matrix = sparse.csr_matrix((weights.ravel(), indices.ravel(), starts), shape=(len(wanted), size))
+    penalty = SMOOTHNESS * _roughness(sizes) + 1e-5 * sparse.eye(size)
+    importance: Array = np.ones(len(wanted))
     values: Array = np.zeros(size)
     for _ in range(STEPS):
-        normal = matrix.T @ (matrix * importance.astype(np.float32)[:, None])
-        values = np.asarray(np.linalg.solve(normal + penalty, matrix.T @ (importance * wanted)), np.float64)
+        normal = (matrix.T @ sparse.diags(importance) @ matrix + penalty).tocsr()
+        scale = sparse.diags(1 / normal.diagonal())
+        values, failed = cg(normal, matrix.T @ (importance * wanted), x0=values, rtol=CLOSE, M=scale)
+        assert not failed, f"{table.device} {table.key}: conjugate gradients did not converge"
         left = np.abs(matrix @ values - wanted)
         importance = np.asarray(1 / np.maximum(left / max(float(np.median(left)), 1e-3), 0.3), np.float64)
     return values
 
 
-def _roughness(sizes: Sequence[int]) -> Array:
+def _roughness(sizes: Sequence[int]) -> Any:
     """Return the quadratic form of second differences, and weakly of first ones, along each axis of a lattice."""
-    form = np.zeros((int(np.prod(sizes)),) * 2)
+    form = sparse.csr_matrix((int(np.prod(sizes)),) * 2)
     for axis, size in enumerate(sizes):
         second, first = np.diff(np.eye(size), 2, axis=0), np.diff(np.eye(size), 1, axis=0)
         own = second.T @ second + 0.01 * first.T @ first
         before, after = int(np.prod(sizes[:axis])), int(np.prod(sizes[axis + 1 :]))
-        form += np.kron(np.kron(np.eye(before), own), np.eye(after))
-    return form
+        form = form + sparse.kron(sparse.kron(sparse.eye(before), own), sparse.eye(after))
+    return form.tocsr()
 
 
 def hold_out(table: Table) -> NDArray[np.bool_]:

@@ -108,7 +108,7 @@ def _moe_work(row: Columns, itemsize: float) -> Work:
 
 def _moe_shape(row: Columns) -> Sequence[Column]:
     local, inter = row["num_experts"] / row["ep"], row["inter"] / row["tp"]
-    return row["num_tokens"], _routed_tokens(row) / local, local, inter, row["hidden"], 1 + row["skew"]
+    return row["num_tokens"], row["num_experts"], row["topk"], local, inter, row["hidden"], 1 + row["skew"]
 
 
 def _streaming_work(tensors: int) -> Callable[[Columns, float], Work]:
@@ -145,13 +145,13 @@ def _collective_work(row: Columns, _itemsize: float) -> Work:
 
 
 PRODUCT_KNOTS = (
-    (1.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 32768.0),
+    (1.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 32768.0),
     (32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 65536.0),
-    (32.0, 128.0, 512.0, 2048.0, 8192.0, 65536.0),
+    (32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 65536.0),
 )
-_BMM_KNOTS = (powers(0, 9, 3), powers(4, 10, 2), powers(2, 10, 2), powers(2, 10, 2))
-_LINEAR_KNOTS = ((1.0, 2.0), powers(5, 13, 2), powers(7, 15, 2), powers(7, 15, 2))
-_HEAD_DIMS = (64.0, 128.0, 256.0, 512.0)
+_BMM_KNOTS = (powers(0, 9), powers(4, 10), powers(2, 10), powers(2, 10))
+_LINEAR_KNOTS = ((1.0, 2.0), powers(5, 13), powers(7, 15), powers(7, 15))
+_HEAD_DIMS = (64.0, 128.0, 192.0, 256.0, 512.0)
 _ATTENTION_COLUMNS = ("batch", "heads", "kv_heads", "head_dim")
 _MOE_COLUMNS = ("num_tokens", "hidden", "inter", "topk", "num_experts", "tp", "ep")
 _BATCHED = OpClass(
@@ -188,7 +188,7 @@ OP_CLASSES: dict[str, OpClass] = {
         (*_ATTENTION_COLUMNS, "seq"),
         _context_work,
         _context_shape,
-        (powers(0, 12, 2), powers(4, 14, 2), _HEAD_DIMS, (1.0, 4.0, 64.0), (1.0, 8.0)),
+        (powers(0, 12, 2), powers(4, 14, 2), _HEAD_DIMS, (1.0, 2.0, 4.0, 16.0, 64.0), powers(0, 6, 2)),
         (("prefix", 0), ("window", 0)),
         grows_with="heads",
     ),
@@ -196,7 +196,7 @@ OP_CLASSES: dict[str, OpClass] = {
         (*_ATTENTION_COLUMNS, "kv_len"),
         _generation_work,
         _generation_shape,
-        (powers(0, 14, 2), powers(1, 17, 2), _HEAD_DIMS, (1.0, 8.0, 64.0), (1.0, 8.0)),
+        (powers(0, 14, 2), powers(1, 17, 2), _HEAD_DIMS, (1.0, 8.0, 64.0), powers(0, 7)),
         (("window", 0),),
         grows_with="kv_len",
     ),
@@ -204,7 +204,15 @@ OP_CLASSES: dict[str, OpClass] = {
         _MOE_COLUMNS,
         _moe_work,
         _moe_shape,
-        (powers(0, 16, 4), powers(-6, 12, 3), (1.0, 8.0, 64.0), (64.0, 512.0, 4096.0), (2048.0, 7168.0), (1.0, 2.2)),
+        (
+            powers(0, 16, 2),
+            (8.0, 512.0),
+            (1.0, 8.0, 22.0),
+            (1.0, 8.0, 64.0, 512.0),
+            (64.0, 512.0, 4096.0),
+            (2048.0, 7168.0),
+            (1.0, 2.2),
+        ),
         (("gated", 1), ("skew", 0)),
         is_exact=False,
         grows_with="inter",
