@@ -160,7 +160,8 @@ def test_no_error_ends_a_workflow_whose_plan_has_not_ended(jobs: JobQueue, monke
     queue_plans(jobs, "a", "a")
     with executing(InstantWorker(jobs, solve)):
         wait_until(lambda: all_ended(jobs), "plans are left")
-    assert calls == ["1-1", "1-1"]
+    assert len(calls) > 1  # once more where the machine is so slow that it is taken and not begun for two heartbeats
+    assert set(calls) == {"1-1"}
 
 
 def test_a_workflow_that_ended_before_its_plan_is_made_anew_at_start(jobs: JobQueue) -> None:
