@@ -185,13 +185,14 @@ class Engine:
             # What has been excluded costs at least the cutoff.
             state.bound_numeric = min(result.bound, float(cutoff))
         self._fix()
-        if result is None:
-            # Either what is left has become much smaller, or the worker failed, which it would do again.
-            return self._pairs > SMALLER_SHARE * pairs
+        if result is None and self._pairs <= SMALLER_SHARE * pairs:
+            return False
+        # A worker that failed would do so again: what it leaves open is for cuts and proofs.
         if state.cost != self._cut_cost:
             self._cut()
         if not state.is_exhausted and not self._relaxation.is_done:
-            time_steps = list(dict.fromkeys([*result.time_steps, *self._relaxation.multipliers]))
+            rows = self._peak_steps() if result is None else result.time_steps
+            time_steps = list(dict.fromkeys([*rows, *self._relaxation.multipliers]))
             self._prove(time_steps, concurrent)
         return True
 

@@ -156,7 +156,8 @@ class IncrementalLp:
         self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
 
     def solve(self, seconds: float | None = None) -> LpSolution | None:
-        """Return the optimum, or None if there is none or `seconds` of wall clock are not enough (None: no limit)."""
+        """Return the optimum, or None if there is none that is finite or `seconds` of wall clock are not enough (None:
+        no limit)."""
         self._append_rows()
         # No proof rests on the solution, so a slightly imprecise one will do. New rows keep the basis dual feasible.
         glop = GlopParameters(change_status_to_imprecise=False, use_dual_simplex=True)
@@ -171,7 +172,8 @@ class IncrementalLp:
             return None
         values = np.array(result.variable_values(self._model.variables()))
         duals = np.array(result.dual_values(self._model.linear_constraints()))
-        return LpSolution(values, result.objective_value(), duals)
+        is_finite = np.isfinite(values).all() and np.isfinite(duals).all()
+        return LpSolution(values, result.objective_value(), duals) if is_finite else None
 
     def _append_rows(self) -> None:
         """Copy the rows and entries added since the last call to MathOpt's model; new rows have only upper bounds."""

@@ -62,7 +62,8 @@ class FixedPointMultipliers:
     def of(multipliers: Mapping[int, float], scale: FixedPoint, largest_usage: int) -> FixedPointMultipliers:
         """Round multipliers (cost units per byte) down to the finest grid on which every product stays in 62 bits."""
         total = sum(multipliers.values()) * scale.factor
-        if total <= 0:
+        # Multipliers of which some are not finite are no better than none.
+        if not 0 < total < np.inf:
             return FixedPointMultipliers({}, 0)
         room = (1 << 60) // max(largest_usage, 1)
         shift = max(min(int(np.floor(np.log2(room / total))), 60), 0)

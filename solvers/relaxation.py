@@ -239,10 +239,14 @@ class Relaxation:
         return Relaxation(stronger, multipliers, self.messages, self.allowed, self.is_exact)
 
     def set_messages(self, flags: Mask, messages: Values) -> None:
-        """Replace the messages of the flagged strategies (cost units, in the order of DualWarmStart); others stay."""
+        """Replace the messages of the flagged strategies (cost units, in the order of DualWarmStart); others stay.
+
+        Any numbers are valid: where a linear program fails, its duals may be far off or not even numbers.
+        """
         scale, values = self.model.lagrangian.scale, self.messages.values.copy()
         positions = self.model.restriction.select_at_ends(flags, np.arange(values.size))
-        values[positions] = (messages * scale.factor).clip(-scale.forbidden, scale.forbidden).astype(np.int64)
+        scaled = np.nan_to_num(messages * scale.factor).clip(-scale.forbidden, scale.forbidden)
+        values[positions] = scaled.astype(np.int64)
         self.messages = TrwsMessages(self.model.graph, values)
 
     @property

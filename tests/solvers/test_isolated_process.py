@@ -8,12 +8,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from solvers import solve
+from solvers import evaluate, solve
 from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated, stop_idle_processes
 from solvers.mip import RestrictedMip
 from solvers.solve_state import SolveState
@@ -114,6 +116,33 @@ def test_a_worker_killed_in_the_middle_of_a_solve_costs_time_alone_and_is_told()
     killing.join()
     assert solution.failures == ("RestrictedMip: the worker process died, killed by SIGKILL",)
     assert solution.assignment is not None
+
+
+def _kill_workers(ended: threading.Event) -> None:
+    """Kill every worker process of this one again and again."""
+    tasks = Path(f"/proc/{os.getpid()}/task")
+    while not ended.wait(0.5):
+        for child in [pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()]:
+            with suppress(OSError):
+                if b"solvers.isolated_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_solve_whose_workers_are_all_killed_still_proves_what_it_says() -> None:
+    problem, ended = grid(7, 8, seed=1), threading.Event()
+    killing = threading.Thread(target=_kill_workers, args=(ended,))
+    killing.start()
+    disturbed = solve(problem, time_limit=6.0)
+    ended.set()
+    killing.join()
+    quiet = solve(problem, time_limit=6.0)
+    assert disturbed.failures
+    assert all(failure.endswith("the worker process died, killed by SIGKILL") for failure in disturbed.failures)
+    assert disturbed.assignment is not None
+    assert quiet.cost is not None
+    assert evaluate(problem, disturbed.assignment).cost == disturbed.cost
+    assert disturbed.bound <= quiet.cost
+    assert disturbed.wall_s < 6.0 + CEILING
 
 
 def test_closed_processes_end() -> None:

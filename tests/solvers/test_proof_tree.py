@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from solvers import Node, Problem
+from solvers.cut_separation import SeparatedCuts
 from solvers.evaluation import evaluate
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
@@ -18,13 +21,19 @@ from tests.testing.random_problems import contracting, dear, tiny, tiny_public, 
 from tests.testing.seeds import seeds
 
 SEEDS = seeds(24, 3000)
+# Without linear programs a tree enumerates: seeds and most assignments of problems that are solved so.
+FEW_SEEDS, FEW_ASSIGNMENTS = SEEDS[:6], 80
 NODES = 14
 
 
 def tree_of(
-    problem: Problem, *, passes: int = 1, multipliers: dict[int, float] | None = None
+    problem: Problem,
+    *,
+    passes: int = 1,
+    multipliers: dict[int, float] | None = None,
+    state_of: Callable[..., SolveState] = SolveState,
 ) -> tuple[SolveState, ProofTree]:
-    state = SolveState(problem, 0.0, 600.0, True, None, None)
+    state = state_of(problem, 0.0, 600.0, True, None, None)
     scale = FixedPoint.of(OrientedGraph.of(problem.arrays).degree, state.largest_cost)
     relaxation = Relaxation.for_problem(state, scale)
     relaxation.set_multipliers(multipliers or {})
@@ -54,6 +63,82 @@ def test_a_tree_alone_proves_what_the_exhaustive_search_finds(make: Callable[[in
             assert state.is_infeasible, seed
         else:
             assert (state.cost, state.bound) == (wanted[1].cost, wanted[1].cost), seed
+
+
+Spoil = Callable[[SeparatedCuts, range, np.random.Generator], SeparatedCuts | None]
+
+
+def _with_duals(value: float) -> Spoil:
+    """Return a failure that leaves this value as every dual."""
+
+    def spoil(cuts: SeparatedCuts, time_steps: range, _: np.random.Generator) -> SeparatedCuts:
+        multipliers = dict.fromkeys(time_steps, abs(value))
+        spoiled = dict.fromkeys(cuts.cuts, abs(value))
+        return replace(cuts, cuts=spoiled, multipliers=multipliers, messages=np.full_like(cuts.messages, value))
+
+    return spoil
+
+
+def _at_random(cuts: SeparatedCuts, time_steps: range, random: np.random.Generator) -> SeparatedCuts:
+    """Leave duals of any size and sign, and a point that is none."""
+    messages = random.normal(size=cuts.messages.size) * 10.0 ** random.integers(-9, 300, cuts.messages.size)
+    multipliers = {t: float(10.0 ** random.integers(-9, 300)) for t in time_steps}
+    return replace(cuts, multipliers=multipliers, messages=messages, point=random.normal(size=cuts.point.size))
+
+
+# What a linear program that fails numerically may leave: no optimum, no worker, or duals and values that mean nothing.
+FAILURES: dict[str, Spoil] = {
+    "no optimum": lambda cuts, *_: replace(cuts, point=np.zeros(0)),
+    "no worker": lambda *_: None,
+    "not a number": _with_duals(np.nan),
+    "infinite": _with_duals(np.inf),
+    "minus infinity": _with_duals(-np.inf),
+    "huge": _with_duals(1e300),
+    "zero": _with_duals(0.0),
+    "random": _at_random,
+}
+
+
+class _FailingState(SolveState):
+    """A state in whose workers linear programs fail, each in the way `spoil` says."""
+
+    spoil: Spoil
+
+    def run_in_worker(self, work: Callable[[], Any], meanwhile: Any = None) -> Any:
+        time_steps = range(0 if self.problem.limit is None else self.problem.arrays.time_steps)
+        return type(self).spoil(work(), time_steps, np.random.default_rng(len(self.log)))
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("make", [tiny, tiny_public, dear])
+def test_linear_programs_that_fail_cost_strength_and_nothing_else(make: Callable[[int], Problem], failure: str) -> None:
+    failing = type("_Failing", (_FailingState,), {"spoil": staticmethod(FAILURES[failure])})
+    for seed in FEW_SEEDS:
+        problem, wanted = with_best(make, seed)
+        if np.prod(problem.arrays.counts) > FEW_ASSIGNMENTS:
+            continue
+        state, tree = tree_of(problem, state_of=failing)
+        while tree.can_grow and not state.is_exhausted:
+            tree.grow()
+            assert wanted is None or state.bound <= wanted[1].cost, seed
+        assert state.is_closed, seed
+        assert state.cost == (None if wanted is None else wanted[1].cost), seed
+
+
+def _ill_conditioned(seed: int) -> Problem:
+    """Return `tiny_public`'s problem with usages of very different magnitudes, far beyond GLOP's tolerances."""
+    problem, random = tiny_public(seed), np.random.default_rng(seed)
+    nodes = [replace(node, usage=node.usage * 10 ** random.integers(0, 16, node.usage.size)) for node in problem.nodes]
+    return Problem(nodes, problem.edges, None if problem.limit is None else problem.limit * 10 ** int(seed % 16))
+
+
+def test_linear_programs_beyond_their_tolerances_prove_no_wrong_bound() -> None:
+    for seed in FEW_SEEDS:
+        problem, wanted = with_best(_ill_conditioned, seed)
+        state, tree = tree_of(problem)
+        grow(state, tree)
+        assert state.is_closed, seed
+        assert state.cost == (None if wanted is None else wanted[1].cost), seed
 
 
 def test_the_bound_of_an_open_tree_is_below_the_optimum() -> None:
