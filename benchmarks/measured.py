@@ -47,6 +47,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "op_times": ("planner/choose/hardware",),
     "overlap": ("planner/choose/hardware",),
+    "pipeline": (*PLANNING, *ZOO, "planner/pipeline_stages"),
     "pipeline_contests": ("benchmarks/pipeline_contests.py",),
     "plan_accounting": (*PLANNING, "planner/run"),
     "predicted_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases"),

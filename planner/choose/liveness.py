@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from planner.choose.rematerialization import GraphWithClones
-from planner.ir.execution_order import Execute, Read, Reader, Share, Shrink
+from planner.ir.execution_order import Execute, Read, Reader, Share, Shrink, pass_of
 
 
 class SharedLifetime(NamedTuple):
@@ -109,9 +109,21 @@ class Liveness:
         return start, group.moment if group.is_single_read else self.released_at(group.position)
 
     def is_in_place(self, value: str, life: SharedLifetime | None) -> bool:
-        """Return whether a recomputable value or clone is shared as it is computed, as it has a single reader."""
+        """Return whether a value is shared as it is computed.
+
+        That is a recomputable value or clone with a single reader, and one that is sent before its first reader runs.
+        """
+        if value in self.with_clones.graph.sent:
+            return self._is_sent_first(value)
         halves = value in self.with_clones.clones or value in self.with_clones.clone_of
         return halves and life is not None and not life.is_kept and len(self.reads_at[value]) == 1
+
+    def _is_sent_first(self, value: str) -> bool:
+        graph, reader = self.with_clones.graph, self.reads_at[value][0][1].op
+        own = next((place for place, op in enumerate(self.ops) if value in op.values), None)
+        if own is None or reader is None or reader in self.optional:
+            return True
+        return pass_of(graph, own) != pass_of(graph, reader)
 
     def first_read_at(self, value: str) -> int:
         """Return the step at which a value is first read as it was computed."""

@@ -213,7 +213,8 @@ class ProblemBuilder:
             return "barred", "free", "free"
         last = value not in self.inputs and (not shared or self.liveness.is_last_read(value, life, reader))
         through = self._at_read(value) if not shared else "through"
-        return ("time", through, "copy") if last else ("time", "beside", "changed")
+        cost = "same" if reader.op is None and value in self.graph.sent else "time"
+        return (cost, through, "copy") if last else (cost, "beside", "changed")
 
     def _operand_layout(self, op: str, operand: int) -> tuple[int, OperandLayouts]:
         user = self.at[Role.OP, op]

@@ -240,7 +240,7 @@ class _VariableBuilder:
         lives = self.liveness.lifetimes(value)
         ports = own[:1] if any(self.liveness.is_in_place(value, life) for life in lives) else own
         kinds = tuple(life and life.is_kept for life in lives)
-        key = (Role.SHARED_COPY, kinds, *map(id, own), 0, *map(id, other))
+        key = (Role.SHARED_COPY, kinds, len(ports), *map(id, own), 0, *map(id, other))
         if key not in self.by_signature:
             every = _merge_states((*own, *other) if value in self.liveness.with_clones.clones else (*other, *own))
             offered = {None: None, True: every, False: _merge_states(ports)}

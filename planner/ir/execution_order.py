@@ -120,11 +120,12 @@ def _may_shrink(graph: Graph, place: int, readers: Sequence[Reader]) -> bool:
     ends = [len(graph.ops) if reader.op is None else reader.op for reader in readers]
     if graph.ops[place].accumulates or not ends or min(ends) <= place + 1:
         return False
-    passes = {_pass_of(graph, at) for at in (place, *ends)}
+    passes = {pass_of(graph, at) for at in (place, *ends)}
     return graph.microbatches == 1 or len(passes) == 1
 
 
-def _pass_of(graph: Graph, place: int) -> tuple[str, bool]:
+def pass_of(graph: Graph, place: int) -> tuple[str, bool]:
+    """Return the phase of the op at a position, and whether it runs in the late part; past the last op: the update."""
     op = graph.ops[place] if place < len(graph.ops) else None
     return ("update", False) if op is None else (op.phase, op.id in graph.in_flight.late)
 

@@ -138,9 +138,9 @@ def value_id(op: str, result: int) -> str:
 class Graph:
     """A valid computation graph.
 
-    Ops are kept in a topological order: that of the document, if it is one. Those before the update run once for each
-    of the `microbatches`; `in_flight` are others at the same time. What `free` ops do and read takes no time: bounds of
-    parts leave it out. Raises InvalidGraph for a repeated id, a reference to an unknown value, or a cycle.
+    Ops are kept in topological order: the document's, if it is one. Before the update they run once for each of the
+    `microbatches`; `in_flight` are others at the same time. `free` ops and their reads take no time in bounds of parts.
+    `sent` outputs leave at the end of the pass that computes them, in a layout that is there. Raises InvalidGraph.
     """
 
     name: str
@@ -152,6 +152,7 @@ class Graph:
     microbatches: int = 1
     in_flight: InFlight = ALONE
     free: frozenset[str] = frozenset()
+    sent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.ops and not self.inputs:

@@ -66,10 +66,15 @@ class _BaselineCompletion:
         return Choice(dict(self.layout.inputs), dict(self.layout.options), shared, outputs)
 
     def _find_output(self, number: int, value: str, produced: Sharding) -> Sharding:
-        """Return an output's sharding: that of the state that it replaces or of its pin, else as it is computed."""
+        """Return an output's sharding: that of the state that it replaces or of its pin, else as it is computed.
+
+        Partial sums are added up, but for those that leave before (`Graph.sent`).
+        """
         state = self.graph.state_outputs.get(number)
         if state is not None:
             return self.layout.inputs[state]
+        if value in self.graph.sent:
+            return produced
         return self.layout.outputs.get(number) or Sharding(produced.split_axes)
 
     def _find_read(self, reader: Reader, outputs: Sequence[Sharding]) -> Sharding:
@@ -80,7 +85,7 @@ class _BaselineCompletion:
 
     def _decide(self, value: str, produced: Sharding, ends: Ends) -> Sharding:
         kind = self.graph.types[value]
-        if value in self.layout.inputs:
+        if value in self.layout.inputs or value in self.graph.sent:
             return produced
         key = kind, produced, ends
         if key not in self.decided:

@@ -37,7 +37,7 @@ def describe_ops(graph: Graph) -> tuple[object, object, object]:
             )
             for op in graph.ops
         ),
-        tuple(number[value] for value in graph.outputs),
+        tuple((number[value], value in graph.sent) for value in graph.outputs),
     )
 
 

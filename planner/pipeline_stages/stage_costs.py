@@ -115,7 +115,8 @@ class StageCosts(StagePlans):
                 graph = stage.make_passes(lambda op, late: op.phase == "forward")
             case _:
                 graph = stage.make_passes(lambda op, late: True)
-        graph = replace(graph, free=self._list_free(graph))
+        # What a part sends is what the next part of the same stage reads, in any layout and shared with other readers.
+        graph = replace(graph, free=self._list_free(graph), sent=frozenset())
         key = describe_content(graph)
         if key not in self.bounds:
             known = self._list_choices(graph, key) if part in ("step", "short", "long") else []

@@ -109,6 +109,7 @@ def extract_stage(units: Units, first: int, last: int) -> StageGraph:
         ops,
         tuple(dict.fromkeys((*(v for v in graph.outputs if v in shown), *sent, *sent_down, *own_sums))),
         producer=graph.producer,
+        sent=frozenset((*sent, *sent_down)),
     )
     return StageGraph(stage, first, last, up, sent, (*down, *relayed), sent_down, sums, own_sums)
 
