@@ -12,11 +12,12 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from solvers import evaluate, solve
-from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated, stop_idle_processes
+from solvers.isolated_process import IsolatedProcess, WorkerFailed, WorkerStopped, run_isolated, stop_idle_processes
 from solvers.mip import RestrictedMip
 from solvers.solve_state import SolveState
 from tests.testing.random_problems import grid
@@ -107,13 +108,21 @@ def test_a_task_without_a_result_ends_nothing() -> None:
     assert (state.failures, state.stop_reason, state.reproducible) == ([], "", True)
 
 
-def test_a_worker_killed_in_the_middle_of_a_solve_costs_time_alone_and_is_told() -> None:
-    process = run_isolated(os.getpid, lambda: False)
-    os.kill(process, signal.SIGSTOP)  # it takes the first task and never answers
-    killing = threading.Timer(4.0, os.kill, (process, signal.SIGKILL))
-    killing.start()
+def test_a_worker_killed_in_the_middle_of_a_solve_costs_time_alone_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send_task, killing = IsolatedProcess.send_task, list[threading.Timer]()
+
+    def send_and_kill(worker: IsolatedProcess, work: Callable[[], Any], cpu_seconds: float | None) -> None:
+        if not killing:
+            os.kill(worker._process.pid, signal.SIGSTOP)
+            killing.append(threading.Timer(1.0, os.kill, (worker._process.pid, signal.SIGKILL)))
+            killing[0].start()
+        send_task(worker, work, cpu_seconds)
+
+    monkeypatch.setattr(IsolatedProcess, "send_task", send_and_kill)
     solution = solve(grid(7, 8, seed=1), time_limit=8.0)
-    killing.join()
+    killing[0].join()
     assert solution.failures == ("RestrictedMip: the worker process died, killed by SIGKILL",)
     assert solution.assignment is not None
 
