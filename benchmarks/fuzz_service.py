@@ -2,9 +2,10 @@
 
 The real application runs in this process, with its worker and children. Every operation is called with a key, without
 one, and with another tenant's key, for made-up ids and for plans and sweeps that exist, whose event streams are read to
-their end. A fault is a 5xx response, one whose
-status, content type, headers or body the description does not declare, or one that accepts what the description
-forbids. `python -m benchmarks.fuzz_service [CASES [SEED]]`, by default 10,000 and 0.
+their end. A fault is a 5xx response, one whose status, content type, headers or body the description does not declare,
+or one that accepts what the description forbids.
+
+    python -m benchmarks.fuzz_service [CASES [SEED]]      by default 10,000 and 0
 """
 
 from __future__ import annotations

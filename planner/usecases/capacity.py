@@ -38,7 +38,13 @@ from planner.judge.step_interval import find_interval
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan, Request
-from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
+from planner.usecases.capacity_question import (
+    TIME_SHARE,
+    CandidateResult,
+    CandidateTask,
+    CapacityQuestion,
+    SkippedCandidate,
+)
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
 from planner.usecases.capacity_stages import plan_candidate_stages, plan_stages_in_full
 from solvers.isolated_process import WorkerFailed, WorkerStopped, run_isolated
@@ -52,11 +58,6 @@ UNFINISHED = CandidateResult("unknown", None, 0.0, None, None, None, 0.0)
 """The result where the time was up before any plan was found: nothing is known."""
 FAILED = CandidateResult("failed", None, 0.0, None, None, None, 0.0)
 """The result where the process died, for example of lack of memory: nothing is known."""
-FIRST_SHARE, TIME_SHARE = 0.8, 0.5
-"""A candidate gets no more than this share of the time that is left, so that others are planned too: the first share
-while no plan of as few devices is known."""
-STAGES_SHARE = 0.15
-"""The same of a candidate with stages, which always has a plan soon and takes all the time that it is given."""
 GRACE_S, FIRST_GRACE_S = 0.5, 2.0
 """A process that still plans so long after the deadline is killed; the latter while no plan of as few devices is
 known, which makes it less likely that the answer is empty."""
@@ -190,8 +191,7 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     known = [] if task.start is None else [task.start]
     cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
-    share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
-    request = _limit_time(task.request, task.deadline, share=share if task.pipeline is None else STAGES_SHARE)
+    request = _limit_time(task.request, task.deadline, share=task.share)
     if task.pipeline is not None:
         try:
             task.deadline.check()

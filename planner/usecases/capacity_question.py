@@ -22,6 +22,13 @@ from planner.rewrite.accumulate import accumulate_gradients
 SECONDS_PER_HOUR = 3600.0
 
 
+FIRST_SHARE, TIME_SHARE = 0.8, 0.5
+"""A candidate gets no more than this share of the time that is left, so that others are planned too: the first share
+while no plan of as few devices is known."""
+STAGES_SHARE = 0.15
+"""The same where stages are considered: there are many candidates, each has a plan soon, and takes all its time."""
+
+
 @dataclass(frozen=True, slots=True)
 class CapacityWorkload:
     """A graph document, and the tokens and sequences of one pass over it (None: unknown)."""
@@ -134,7 +141,7 @@ class CandidateResult:
 class CandidateTask:
     """A candidate to plan, with a choice to start from. A step that takes `cutoff_s` or longer is of no interest.
 
-    `deadline` is that of the whole search.
+    `deadline` is that of the whole search; the candidate gets no more than a `share` of the time that is left.
     """
 
     graph: Mapping[str, Any]
@@ -145,6 +152,7 @@ class CandidateTask:
     cutoff_s: float | None
     deadline: Deadline = field(default_factory=Deadline)
     pipeline: PipelineRequest | None = None
+    share: float = TIME_SHARE
 
 
 @dataclass(frozen=True, slots=True)

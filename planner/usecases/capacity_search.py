@@ -25,6 +25,9 @@ from planner.planning.deadline import Deadline
 from planner.planning.plan_search import is_pinned
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases.capacity_question import (
+    FIRST_SHARE,
+    STAGES_SHARE,
+    TIME_SHARE,
     CandidateResult,
     CandidateTask,
     CapacityBudget,
@@ -289,7 +292,9 @@ class CapacitySearch:
     def make_task(self, number: int, deadline: Deadline | None = None) -> CandidateTask:
         one, question = self.question.candidates[number], self.question
         graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
-        known, stages = (self.start(number), self.cutoff_s(number)), None
-        if question.pipeline is not None and one.stages > 1:
-            stages = replace(question.pipeline, stages=one.stages)
-        return CandidateTask(graph, profile, one.mesh, question.request, *known, deadline or Deadline(), stages)
+        start, cutoff_s, stages = self.start(number), self.cutoff_s(number), None
+        share = FIRST_SHARE if cutoff_s is None else TIME_SHARE
+        if question.pipeline is not None:
+            stages, share = replace(question.pipeline, stages=one.stages) if one.stages > 1 else None, STAGES_SHARE
+        limits = deadline or Deadline(), stages, share
+        return CandidateTask(graph, profile, one.mesh, question.request, start, cutoff_s, *limits)

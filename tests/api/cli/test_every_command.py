@@ -61,7 +61,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(graph: Path) -> Path:
     """Under a limit that only a split of the parameters meets, so that there are collectives to show."""
     output = graph.with_name("plan.json")
-    answer = shardplan("plan", graph, "--mesh", "dp=2,tp=4", "--memory-limit", "3MiB", "-o", output, "--validate")
+    answer = shardplan(
+        "plan", graph, "--mesh", "dp=2,tp=4", "--memory-limit", "3MiB", "--gap", "0.05", "-o", output, "--validate"
+    )
     assert (answer.code, answer.err) == (0, "")
     return output
 
@@ -119,7 +121,8 @@ def test_plan_writes_the_document_and_prints_the_page(graph: Path, plan: Path) -
     assert found.keys() == DOCUMENT_KEYS
     assert (found["format"], found["version"]) == ("shardplan.plan", 2)
     assert found["memory"]["peak_bytes"] <= 3 << 20 == found["request"]["memory_limit_bytes"]
-    answer = shardplan("plan", graph, "--mesh", "dp=2,tp=4", "--memory-limit", "3MiB", "-o", graph.with_name("2.json"))
+    asked = ("--mesh", "dp=2,tp=4", "--memory-limit", "3MiB", "--gap", "0.05")
+    answer = shardplan("plan", graph, *asked, "-o", graph.with_name("2.json"))
     assert "transformer-1x256 on dp=2, tp=4 (h100-sxm)" in answer.out
     assert document(graph.with_name("2.json"))["id"] == found["id"]
 
