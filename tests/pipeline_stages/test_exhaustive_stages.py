@@ -28,7 +28,7 @@ MODEL = CostModel(Mesh.parse("2"), load_profile("h100-sxm"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(16))
+@pytest.mark.parametrize("seed", range(16))  # how long a seed takes differs too much for others every day
 def test_stages_are_those_of_trying_everything(seed: int) -> None:
     for row in compare_stages(seed, MODEL):
         assert row.bound_ps <= row.least_ps <= row.step_ps

@@ -5,7 +5,9 @@ The choices of all stages (`tests.testing.stage_choices`) are combined and timed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
@@ -25,8 +27,10 @@ from planner.planning.plan_types import Request
 from planner.reshard.cross_mesh import PlacedSharding
 from planner.reshard.cross_mesh_cost import CrossMeshReshard
 from tests.testing.random_trainings import random_training
-from tests.testing.stage_choices import Integers, StageChoices, StageListing
+from tests.testing.stage_choices import Integers, StageChoices, StageListing, TooManyChoices
 
+MAX_STEPS = 10_000_000
+"""Of more steps of a partition, timing them takes minutes."""
 KINDS = (Pass.FORWARD, Pass.BACKWARD, Pass.WEIGHT)
 
 
@@ -80,6 +84,8 @@ class ExhaustiveStages:
         listed = [each.select(np.flatnonzero(each.work(schedule.microbatches) < least)) for each in listed]
         if not all(len(each.times) for each in listed):
             return np.inf
+        if math.prod(len(each.times) for each in listed) > MAX_STEPS:
+            raise TooManyChoices
         tables = [self._send_tables(schedule, stages, listed, number) for number in range(len(stages) - 1)]
         first, *others = listed
         steps: list[float] = []
@@ -210,16 +216,23 @@ class StageComparison:
         return self.step_ps / self.least_ps - 1 if self.is_fitting else 0.0
 
 
-def compare_stages(seed: int, model: CostModel) -> Iterator[StageComparison]:
+def compare_stages(seed: int, model: CostModel) -> list[StageComparison]:
     """Plan a random training step in two stages in each schedule and compare the step with all others.
 
-    Every other seed has a memory limit, and every third step has three layers, which takes longer.
+    Every other seed has a memory limit, and every third step has three layers; where there are too many choices to
+    list, it has two, or no limit.
     """
+    for units, is_limited in ((2 if seed % 3 else 3, seed % 2 == 1), (2, seed % 2 == 1), (2, False)):
+        with suppress(TooManyChoices):
+            return list(_compare_step(seed, model, units, is_limited=is_limited))
+    raise TooManyChoices
+
+
+def _compare_step(seed: int, model: CostModel, units: int, *, is_limited: bool) -> Iterator[StageComparison]:
     random = np.random.default_rng(seed)
-    units, microbatches = 2 if seed % 3 else 3, int(random.integers(1, 6))
-    graph = random_training(seed, units)
+    microbatches, graph = int(random.integers(1, 6)), random_training(seed, units)
     held = sum(kind.bytes for kind in graph.types.values())
-    limit = int(random.uniform(0.2, 1.0) * held) if seed % 2 else None
+    limit = int(random.uniform(0.2, 1.0) * held) if is_limited else None
     everything = ExhaustiveStages(graph, model, limit)
     separate = [replace(everything, is_separate=True, is_worst=is_worst) for is_worst in (False, True)]
     for name in ("1f1b", "gpipe", "zb-h1"):

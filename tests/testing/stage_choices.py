@@ -26,8 +26,15 @@ from solvers.model import IMPOSSIBLE, Edge
 
 Integers = NDArray[np.int64]
 Key = tuple[int, ...]
+MAX_ROWS, MAX_NUMBERS = 8_000, 20_000_000
+"""Choices to compare with each other, and numbers of all choices, beyond which listing them takes minutes and
+gigabytes."""
 PARTS = 4
 """Columns of a choice's times in ps: forward, backward and late pass of all micro-batches, and update."""
+
+
+class TooManyChoices(Exception):
+    """More choices may be best than can be listed."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class StageListing:
         self.exchanged = {number: value for number, value in known if value is not None}
 
     def run(self) -> StageChoices:
-        """Return the choices that are left, by the layouts that the stage exchanges."""
+        """Return the choices that are left, by the layouts that the stage exchanges. Raises TooManyChoices."""
         last = list(range(len(self.variables)))
         for edge in self.question.problem.edges:
             last[min(edge.source, edge.target)] = max(
@@ -96,6 +103,9 @@ class StageListing:
                     self.added[near] = self._add(at, number)
                 if (added := self.added[near]) is not None:
                     reached.setdefault(tuple(at[k] for k in after), []).append(rows + added)
+            counts = [sum(map(len, listed)) for listed in reached.values()]
+            if max(counts, default=0) > MAX_ROWS or sum(counts) * (PARTS + self.steps) > MAX_NUMBERS:
+                raise TooManyChoices
             pruned = {key: self._prune(np.concatenate(listed), number) for key, listed in reached.items()}
             states, kept = {key: rows for key, rows in pruned.items() if len(rows)}, after
         named = [dict(zip(kept, key, strict=True)) for key in states]
