@@ -137,15 +137,14 @@ def table(result: dict[str, Any]) -> str:
             f"| posts {bombs['bombs']} bodies that grow to 16 MiB ({statuses}) | slowest answer takes | "
             f"{bombs['slowest_answer_of_the_other_s']} s; the server's memory rises by "
             f"{bombs['peak_rose_by_bytes'] / (1 << 20):,.0f} MiB |",
-            *_show_hostile(result.get("hostile", {})),  # which older results have not
+            *_show_hostile(result["hostile"]),
         ]
     )
 
 
 def _show_hostile(rows: dict[str, Any]) -> Iterator[str]:
-    if rows:
-        yield from ("", f"| {TIMES} times at once | statuses | all answered after | slowest answer to another tenant |")
-        yield "|---|---|---|---|"
+    yield from ("", f"| {TIMES} times at once | statuses | all answered after | slowest answer to another tenant |")
+    yield "|---|---|---|---|"
     for name, row in rows.items():
         seconds = f"{row['all_answered_after_s']} s | {row['slowest_answer_of_the_other_s']} s"
         yield f"| {name} | {_show_statuses(row)} | {seconds} |"
