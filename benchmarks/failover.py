@@ -131,6 +131,22 @@ def measure_plans(database: str, folder: Path, times: int) -> dict[str, Any]:
     return {"times": times, **shown, **seconds}
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return the result as a page shows it."""
+    ended = f"{result['finished_after_kill_s_median']} s, at most {result['finished_after_kill_s_at_most']} s"
+    lines = ["| database | killed | again | ended |", "|---|---|---|---|"]
+    lines.append(
+        f"| PostgreSQL | the worker of a plan, another lives | {result['well']} of {result['times']} | {ended} |"
+    )
+    for kind, name in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL")):
+        found = result["sweeps"][kind]
+        what = f"the only worker of {found['candidates']:,} candidates, {found['kills']} times"
+        same = "the same answer" if found["same_answer"] else "another answer"
+        took = f"after {found['seconds']} s, without kills {found['seconds_without_kills']} s"
+        lines.append(f"| {name} | {what} | {same} | {took} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     times, candidates = (int(word) for word in [*sys.argv[1:], *(str(TIMES), str(CANDIDATES))[len(sys.argv) - 1 :]])
     with running_cluster() as cluster, tempfile.TemporaryDirectory() as name:
