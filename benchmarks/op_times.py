@@ -4,8 +4,9 @@
 
 FOLDER holds the tables as Parquet files: `gemm`, `context_attention`, `generation_attention`, `moe`, `collectives`,
 `deepep` (ai-dynamo/aiconfigurator at 095f58a5, Apache-2.0) and `neusight_forward` (sitar-lab/NeuSight, MIT). It needs
-pandas and pyarrow. The tables are not part of the repository. The fit is a smoothed least-absolute-error regression of
-log2(measured / roofline) on the weights of the lattice; a fifth of the rows, whole shapes, is kept out to score it.
+pandas, pyarrow and scipy. The tables are not part of the repository. The fit is a smoothed least-absolute-error
+regression of log2(measured / roofline) on the weights of the lattice; a fifth of the rows, whole shapes, is kept out to
+score it.
 `--score` records the errors on these rows, and on all rows with the fits of the other devices.
 """
 
@@ -19,8 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
-from scipy.sparse.linalg import cg  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.record import write
 from planner.choose.hardware import load_profile
@@ -94,6 +93,10 @@ def fit(op: OpClass, roofline_s: Array, table: Table, rows: NDArray[np.bool_]) -
 
     The weights of a row are sparse, so that each linear system is solved by conjugate gradients.
     """
+    # Not a dependency of the package; tables of results are read without it.
+    from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
+    from scipy.sparse.linalg import cg  # type: ignore[import-untyped, unused-ignore]
+
     wanted = np.log2(table.seconds / roofline_s)[rows]
     indices, weights = product.find_corners(op.knots, [axis[rows] for axis in op.shape(table.columns)])
     sizes = [len(each) for each in op.knots]
@@ -114,6 +117,8 @@ def fit(op: OpClass, roofline_s: Array, table: Table, rows: NDArray[np.bool_]) -
 
 def _roughness(sizes: Sequence[int]) -> Any:
     """Return the quadratic form of second differences, and weakly of first ones, along each axis of a lattice."""
+    from scipy import sparse
+
     form = sparse.csr_matrix((int(np.prod(sizes)),) * 2)
     for axis, size in enumerate(sizes):
         second, first = np.diff(np.eye(size), 2, axis=0), np.diff(np.eye(size), 1, axis=0)
