@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.corrections import MAX_SECONDS, FittedCorrections, fit_correction
+from planner.choose.hardware.corrections import FittedCorrections, Seconds, fit_corrections
 from planner.choose.op_prices import PRICED_CLASSES, kernel_s
 from planner.documents.profiler_trace import ProfiledOp
-from planner.errors import InvalidHardware, InvalidRequest
-from planner.usecases.predict_rows import read_shape
+from planner.errors import InvalidRequest
+from planner.usecases.predict_rows import read_measured_s, read_shape
 
 MATRIX_OPERANDS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0}
 """Number of the first matrix among the operands of the products of PyTorch."""
@@ -58,10 +58,7 @@ def _read_kernel(row: dict[str | None, Any]) -> MeasuredKernel:
     op, dtype, numbers = read_shape(cells)
     if op not in PRICED_CLASSES:
         raise InvalidRequest("class of kernels", where="op", got=op, wanted=f"one of {', '.join(PRICED_CLASSES)}")
-    seconds = cells.get("time_s")
-    if not isinstance(seconds, float) or not 0 < seconds <= MAX_SECONDS:
-        raise InvalidRequest("number", where="time_s", got=seconds, wanted=f"above 0, at most {MAX_SECONDS:.0f} s")
-    return MeasuredKernel(op, dtype, numbers, seconds)
+    return MeasuredKernel(op, dtype, numbers, read_measured_s(cells, "time_s"))
 
 
 def _read_cell(cell: str) -> float | str:
@@ -92,17 +89,13 @@ def _read_product(op: ProfiledOp) -> Iterator[MeasuredKernel]:
 
 
 def fit_ops(hardware: Hardware, kernels: Sequence[MeasuredKernel]) -> FittedCorrections:
-    """FittedCorrections a correction to each class and element type that was measured."""
-    groups: dict[tuple[str, str], list[MeasuredKernel]] = defaultdict(list)
-    for kernel in kernels:
-        groups[kernel.op, kernel.dtype].append(kernel)
-    corrections, refused = [], []
-    for (op, dtype), members in sorted(groups.items()):
+    """Fit a correction to each class and element type that was measured."""
+
+    def predict(members: Sequence[MeasuredKernel]) -> Seconds:
         columns = {name: np.array([each.numbers[name] for each in members]) for name in members[0].numbers}
-        try:
-            predicted = kernel_s(hardware, op, dtype, columns=columns)
-            measured = np.array([each.time_s for each in members])
-            corrections.append(fit_correction(f"{op}.{dtype}", predicted, measured))
-        except (InvalidHardware, InvalidRequest) as error:
-            refused.append(str(error))
-    return FittedCorrections(tuple(corrections), tuple(refused))
+        return kernel_s(hardware, members[0].op, members[0].dtype, columns=columns)
+
+    groups: dict[str, list[MeasuredKernel]] = defaultdict(list)
+    for kernel in kernels:
+        groups[f"{kernel.op}.{kernel.dtype}"].append(kernel)
+    return fit_corrections(groups, predict, lambda kernel: kernel.time_s)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.corrections import MAX_SECONDS, FittedCorrections, fit_correction
-from planner.errors import InvalidHardware, InvalidRequest
-from planner.usecases.predict_rows import RowProfiles
+from planner.choose.hardware.corrections import FittedCorrections, Seconds, fit_corrections
+from planner.errors import InvalidRequest
+from planner.usecases.predict_rows import RowProfiles, read_measured_s
 from planner.usecases.predict_steps import time_parts
 from planner.usecases.steps.rows import StepRow, read_step_row
 
@@ -46,23 +46,17 @@ def read_steps(rows: Sequence[object], hardware: Hardware, where: str) -> tuple[
 
 def _read_step(row: object, hardware: Hardware) -> MeasuredStep:
     read = read_step_row(row, RowProfiles(every=hardware))
-    seconds = row.get("step_s") if isinstance(row, Mapping) else None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SECONDS:
-        raise InvalidRequest("number", where="step_s", got=seconds, wanted=f"above 0, at most {MAX_SECONDS:.0f} s")
-    return MeasuredStep(read, float(seconds))
+    assert isinstance(row, Mapping), "a row that was read"
+    return MeasuredStep(read, read_measured_s(row, "step_s"))
 
 
 def fit_steps(steps: Sequence[MeasuredStep]) -> FittedCorrections:
-    """FittedCorrections a correction to the steps of each software."""
+    """Fit a correction to the steps of each software."""
+
+    def predict(members: Sequence[MeasuredStep]) -> Seconds:
+        return np.array([sum(time_parts(each.row).values()) for each in members])
+
     groups: dict[str, list[MeasuredStep]] = defaultdict(list)
     for step in steps:
         groups[step.row.stack].append(step)
-    corrections, refused = [], []
-    for stack, members in sorted(groups.items()):
-        predicted = np.array([sum(time_parts(each.row).values()) for each in members])
-        measured = np.array([each.step_s for each in members])
-        try:
-            corrections.append(fit_correction(stack, predicted, measured, of="steps of"))
-        except InvalidHardware as error:
-            refused.append(str(error))
-    return FittedCorrections(tuple(corrections), tuple(refused))
+    return fit_corrections(groups, predict, lambda step: step.step_s, of="steps of")

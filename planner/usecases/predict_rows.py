@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from planner.choose.hardware import Hardware, list_profiles, load_profile
+from planner.choose.hardware.corrections import MAX_SECONDS
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_rates import FORMATS, SENT_BY
 from planner.errors import InvalidRequest
@@ -127,6 +128,14 @@ def _read_number(row: Row, name: str, default: float | None = None) -> float:
     if not is_number or not least <= value <= LARGEST:  # NaN is in no range
         raise InvalidRequest("number", where=name, got=value, wanted=f"{least} to {LARGEST:.0f}")
     return float(value)
+
+
+def read_measured_s(row: Row, name: str) -> float:
+    """Return the measured seconds of a row. Raises InvalidRequest."""
+    seconds = row.get(name)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SECONDS:
+        raise InvalidRequest("number", where=name, got=seconds, wanted=f"above 0, at most {MAX_SECONDS:.0f} s")
+    return float(seconds)
 
 
 def _read_skew(row: Row) -> float:

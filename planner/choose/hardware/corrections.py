@@ -10,16 +10,18 @@ median error is the correction fitted to all rows; otherwise it does not general
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InvalidHardware
+from planner.errors import InvalidHardware, InvalidRequest
 
 Seconds = NDArray[np.float64]
 Time = TypeVar("Time", float, Seconds)
+Row = TypeVar("Row")
 MIN_SHAPES = 10
 MAX_SECONDS = 3600.0
 """A measured time is no longer."""
@@ -66,7 +68,7 @@ class FittedCorrections:
 
 
 def fit_correction(name: str, predicted: Seconds, measured: Seconds, *, of: str = "class") -> FittedCorrection:
-    """FittedCorrections a correction. Raises InvalidHardware for too few shapes, and where it does not generalize.
+    """Fit a correction. Raises InvalidHardware for too few shapes, and where it does not generalize.
 
     of  what the name is one of, for the messages
     """
@@ -87,6 +89,29 @@ def fit_correction(name: str, predicted: Seconds, measured: Seconds, *, of: str 
     low, high = np.quantile(measured / corrected, [0.05, 0.95])
     offset, scale = _fit_line(predicted, measured)
     return FittedCorrection(name, len(measured), before, after, TimeCorrection(scale, offset, float(low), float(high)))
+
+
+def fit_corrections(
+    groups: Mapping[str, Sequence[Row]],
+    predict: Callable[[Sequence[Row]], Seconds],
+    measured_s: Callable[[Row], float],
+    *,
+    of: str = "class",
+) -> FittedCorrections:
+    """Fit a correction to each group of measured rows.
+
+    predict     returns the predicted seconds of the rows of a group
+    measured_s  returns the measured seconds of a row
+    of          what a group's name is one of, for the messages
+    """
+    corrections, refused = [], []
+    for name, rows in sorted(groups.items()):
+        try:
+            predicted, measured = predict(rows), np.array([measured_s(row) for row in rows])
+            corrections.append(fit_correction(name, predicted, measured, of=of))
+        except (InvalidHardware, InvalidRequest) as error:
+            refused.append(str(error))
+    return FittedCorrections(tuple(corrections), tuple(refused))
 
 
 def _fit_line(predicted: Seconds, measured: Seconds) -> tuple[float, float]:
