@@ -38,10 +38,18 @@ def write(name: str, result: dict[str, Any], show: bool = True) -> None:
 
 
 def count_older(result: dict[str, Any]) -> Counter[str]:
-    """Return how many models of a result were measured at another commit than the last, by commit."""
-    commits = Counter(row.get("commit", result["commit"]) for row in result.get("models", ()))
+    """Return how many models or rows of a result were measured at another commit than the last, by commit."""
+    rows = result.get("models", result.get("rows"))
+    listed = rows if isinstance(rows, list) else []
+    commits = Counter(row.get("commit", result["commit"]) for row in listed)
     del commits[result["commit"]]
     return commits
+
+
+def describe_older(result: dict[str, Any]) -> str:
+    """Return a sentence that says which rows of a result were measured at other commits, or nothing."""
+    older = ", ".join(f"{count} at {commit}" for commit, count in count_older(result).items())
+    return f"\nRows measured at an earlier commit: {older}.\n" if older else ""
 
 
 def shown(result: dict[str, Any], table: str) -> str:

@@ -3,30 +3,34 @@
 Tiny models of eight families, five steps of `planner.torch.parallelize` under three plans each: FSDP, the fastest, and
 the fastest in 0.7 of its memory, with recomputation; and each of them under `torch.compile` (one graph, traced without
 a compiler of C++). Losses must be those of the unsharded module, and those after a checkpoint of
-torch.distributed.checkpoint the same bit for bit. The result is written after every model.
+torch.distributed.checkpoint the same bit for bit. The result is written after every model. `--only MODEL ...` trains
+some, and keeps the rows of the others, each with the commit at which it was measured.
 """
 
 # Takes hours: `make bench` leaves it out.
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import write
+from benchmarks.measured import MEASURED, measured_commit
+from benchmarks.record import RESULTS, describe_older, write
 from planner.planning.plan_types import Request
 
-MESH, SHARE, GAP = "dp=2,tp=2", 0.7, 0.05
+NAME, MESH, SHARE, GAP = "torch_training", "dp=2,tp=2", 0.7, 0.05
+Rows = list[dict[str, Any]]
 
 
-def measure_training() -> Iterator[dict[str, Any]]:
+def measure_training(models: Collection[str]) -> Iterator[dict[str, Any]]:
     """Yield for every model and plan the largest relative error of a loss, and what else the processes have seen."""
-    from tests.testing.torch_models import MODELS
     from tests.testing.torch_steps import Trained, Training, train_over_gloo
 
-    for model in MODELS:
+    for model in models:
         limit = int(SHARE * _find_peak(model))
         requests = {
             "FSDP": Request(layout="fsdp", gap=GAP, deterministic=True),
@@ -84,15 +88,28 @@ def table(result: dict[str, Any]) -> str:
         lines.append(
             f"{start}| {first:.3f} to {last:.3f} | {row['largest_error']:.0e} | {resumed} | {row['recomputed_ops']} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + describe_older(result)
+
+
+def read_rows() -> Rows:
+    """Return the rows of the committed result, each with its commit."""
+    path = RESULTS / f"{NAME}.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"commit": "", "rows": []}
+    return [{"commit": result["commit"]} | row for row in result["rows"]]
 
 
 def main() -> None:
-    """Run all of it, and write results/torch_training.json after every model."""
-    rows = list[dict[str, Any]]()
-    for row in measure_training():
-        rows.append(row)
-        write("torch_training", {"mesh": MESH, "rows": rows})
+    """Train models and write results/torch_training.json after every model."""
+    from tests.testing.torch_models import MODELS
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="+", default=[*MODELS], choices=[*MODELS], help="names of models")
+    models, commit = parser.parse_args().only, measured_commit(MEASURED[NAME])
+    rows = [row for row in read_rows() if row["model"] not in models]
+    for row in measure_training(models):
+        rows.append({"commit": commit} | row)
+        rows.sort(key=lambda row: [*MODELS].index(row["model"]))
+        write(NAME, {"mesh": MESH, "rows": rows})
 
 
 if __name__ == "__main__":
