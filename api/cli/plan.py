@@ -60,13 +60,12 @@ def plan(
     devices, request, stages = read_mesh(mesh), options.to_request(), pipeline_options.to_pipeline()
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
+    ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
     if stages is not None:
         _refuse_with_pipeline({"--proof": proof, "--log": log})
-        document = plan_stages(
-            graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate
-        )
+        how: dict[str, Any] = {"request": request, "pin": pin, "validate": validate, "deadline": ends}
+        document = plan_stages(graph, devices, hardware_name, stages=stages, **how)
     else:
-        ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
         document = _dump_validated(planned, run, proof) if validate else dump_plan(planned)
         if proof and planned.choice:

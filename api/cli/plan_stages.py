@@ -8,16 +8,17 @@ from typing import Any
 
 from api.cli.command_start import command_start
 from api.cli.options import console, print_json
-from api.cli.progress import show_plan_progress
+from api.cli.progress import show_plan_progress, show_run_progress
 from api.cli.render_pipeline import render_pipeline
 from planner import Mesh, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph
 from planner.documents.hardware import read_hardware
-from planner.documents.pipelines import dump_pipeline
+from planner.documents.pipelines import add_pipeline_verdict, dump_pipeline
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.validate import validate_pipeline
+from planner.planning.deadline import Deadline
 
 
 def plan_stages(
@@ -29,9 +30,12 @@ def plan_stages(
     request: Request,
     pin: Path | None,
     validate: bool,
+    deadline: Deadline,
 ) -> dict[str, Any]:
-    """Return the document of the pipeline's plan of a graph file, showing progress, with a verdict if asked."""
-    deadline = pipeline.start_deadline(request, command_start())
+    """Return the document of the pipeline's plan of a graph file, showing progress, with a verdict if asked.
+
+    deadline  when planning ends; a run has what is then left of the request's time limit
+    """
     profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
     with show_plan_progress() as progress:
@@ -39,7 +43,12 @@ def plan_stages(
         planned = plan_pipeline(
             read, mesh, profile, pipeline=stages, request=request, on_progress=progress, deadline=deadline
         )
-    return dump_pipeline(validate_pipeline(planned, deadline) if validate else planned, stages)
+    document = dump_pipeline(planned, stages)
+    if not validate:
+        return document
+    with show_run_progress("validating", "passes") as running:
+        checked = validate_pipeline(planned, pipeline.start_deadline(request, command_start()), running)
+    return add_pipeline_verdict(document, checked.verdict)
 
 
 def print_stages(document: dict[str, Any], *, as_json: bool) -> None:

@@ -75,11 +75,11 @@ def _status_line() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def show_run_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that shows how many instructions have run."""
+def show_run_progress(what: str, units: str = "instructions") -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that shows how many instructions, or other units, have run."""
     console = Console(stderr=True, highlight=False)
     with console.status(what) as status:
-        yield lambda done, total: status.update(f"{what}: {done} of {total} instructions")
+        yield lambda done, total: status.update(f"{what}: {done} of {total} {units}")
 
 
 @contextmanager

@@ -37,9 +37,7 @@ def validate(
     """
     raw = read_json(plan_file)
     if is_pipeline(raw):
-        if time_limit is not None:
-            raise InvalidRequest("--time-limit of a run in stages", got=time_limit, wanted="none yet")
-        _validate_stages(parse_pipeline(raw, str(plan_file)), options, as_json=as_json)
+        _validate_stages(parse_pipeline(raw, str(plan_file)), options, time_limit, as_json=as_json)
         return
     program = load_program(parse_plan(raw, str(plan_file)))
     with show_run_progress("validating") as progress:
@@ -54,11 +52,15 @@ def validate(
     _exit_if_different(verdict)
 
 
-def _validate_stages(document: PipelineDocument, options: ValidationOptions, *, as_json: bool) -> None:
+def _validate_stages(
+    document: PipelineDocument, options: ValidationOptions, time_limit: float | None, *, as_json: bool
+) -> None:
     if (options.backend, options.precision) != ("numpy", "f64"):
         got = f"{options.backend}, {options.precision}"
         raise InvalidRequest("how a pipeline is run", got=got, wanted="backend numpy, precision f64")
-    verdict = dump_pipeline_verdict(run_document(document, seed=options.seed))
+    with show_run_progress("validating", "passes") as progress:
+        watched = command_deadline(time_limit).watch(progress)
+        verdict = dump_pipeline_verdict(run_document(document, seed=options.seed, on_progress=watched))
     if as_json:
         print_json(verdict)
     else:

@@ -9,7 +9,9 @@ from typing import Any
 
 from planner.choose.cost import PICO, CostModel
 from planner.documents.canonical_json import digest_document
+from planner.documents.explain import load_request
 from planner.documents.graphs import load_graph, load_mesh
+from planner.documents.hardware import load_planned_hardware
 from planner.documents.pipeline_sections import PipelineDocument
 from planner.documents.plans import dump_identity, dump_plan
 from planner.documents.programs import load_program
@@ -18,8 +20,11 @@ from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.ir.graph import Graph
 from planner.ir.program import Program
+from planner.judge.analysis import Analysis
+from planner.judge.program_choice import recover_choice
+from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.export.stage_plan import StagePlan
-from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage
+from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan, PlannedStage
 from planner.pipeline_stages.plan_pipeline import count_microbatches, price_stages
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
@@ -27,7 +32,8 @@ from planner.pipeline_stages.simulate import TimedTask
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
 from planner.pipeline_stages.tied_parameters import find_tied_units
 from planner.pipeline_stages.validate import run_stages
-from planner.planning.plan_types import Request
+from planner.planning.plan_types import Certificate, Plan, Request
+from planner.run.executor import Progress
 from planner.run.pipeline import PipelineVerdict, RunTask
 
 FORMAT = "shardplan.pipeline"
@@ -62,9 +68,15 @@ def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
         "tied": [tie.parameter for tie in plan.ties],
         "stages": [_dump_stage(plan, number, stage) for number, stage in enumerate(plan.stages)],
         "timeline": [[_dump_task(one) for one in done] for done in plan.timeline.ranks] if plan.schedule else [],
-        "verdict": dump_pipeline_verdict(plan.verdict) if plan.verdict else None,
     }
-    return {**document, "digest": digest_document(document)}
+    return add_pipeline_verdict(document, plan.verdict)
+
+
+def add_pipeline_verdict(document: dict[str, Any], verdict: PipelineVerdict | None) -> dict[str, Any]:
+    """Return the document with the verdict of its run, None where it has not ended, and with its digest."""
+    rest = {key: part for key, part in document.items() if key != "digest"}
+    rest["verdict"] = dump_pipeline_verdict(verdict) if verdict else None
+    return {**rest, "digest": digest_document(rest)}
 
 
 def dump_pipeline_verdict(verdict: PipelineVerdict) -> dict[str, Any]:
@@ -139,38 +151,72 @@ def dump_pipeline_report(raw: Any, where: str) -> dict[str, Any]:
     return {**raw, "graph": graph, "stages": stages}
 
 
-def run_document(document: PipelineDocument, *, seed: int = 0) -> PipelineVerdict:
+def run_document(document: PipelineDocument, *, seed: int = 0, on_progress: Progress | None = None) -> PipelineVerdict:
     """Run the stages of a document. Raises InvalidDocument where it has none."""
-    if document.schedule is None:
-        raise InvalidDocument("the plan has no stages", where="plan", got=document.solver.status)
-    graph = load_graph(document.graph.document, load_mesh(document.mesh))
+    plan = load_feasible_pipeline(document)
     listed = sorted((task for rank in document.timeline for task in rank), key=lambda task: (task.begin_s, task.end_s))
     tasks = [RunTask(task.kind, task.stage, task.microbatch) for task in listed]
-    ties, ranks = find_tied_units(graph, document.tied).ties, document.schedule.ranks
-    return run_stages(graph, load_stages(document), tasks, ranks=ranks, ties=ties, seed=seed)
+    ranks, ties = len(document.timeline), plan.ties
+    return run_stages(plan.graph, plan.programs, tasks, ranks=ranks, ties=ties, seed=seed, on_progress=on_progress)
 
 
 def load_stage_plan(document: PipelineDocument) -> StagePlan:
     """Return what exports read of a document. Raises InvalidDocument where it has no stages."""
+    plan = load_feasible_pipeline(document)
+    tasks = [[(task.kind, task.stage, task.microbatch) for task in own] for own in document.timeline]
+    return StagePlan.of(plan.programs, len(tasks), tasks=tasks, ties=plan.ties)
+
+
+def load_feasible_pipeline(document: PipelineDocument) -> PipelinePlan:
+    """Return the plan of a document. Raises InvalidDocument where it has no stages."""
     if document.schedule is None:
         raise InvalidDocument("the plan has no stages", where="plan", got=document.solver.status)
-    tasks = [[(task.kind, task.stage, task.microbatch) for task in own] for own in document.timeline]
-    ties = find_tied_units(load_graph(document.graph.document, load_mesh(document.mesh)), document.tied).ties
-    return StagePlan.of(load_stages(document), document.schedule.ranks, tasks=tasks, ties=ties)
+    return load_pipeline(document)
 
 
 def load_stages(document: PipelineDocument) -> list[tuple[StageGraph, Program]]:
     """Return each stage's graph and program. Raises InvalidDocument for stages that are none of the graph's."""
-    graph = load_graph(document.graph.document, load_mesh(document.mesh))
-    units, loaded = find_tied_units(graph, document.tied), []
-    for number, entry in enumerate(document.stages):
-        first, last = entry.units
-        if document.schedule is None or not 0 <= first < last <= units.count:
-            what, wanted = "units of a stage", f"a span within 0 to {units.count}"
-            raise InvalidDocument(what, where=f"stages: {number}", got=entry.units, wanted=wanted)
-        stage = extract_stage(units, first, last)
-        held = entry.in_flight[0], entry.in_flight[1]
-        step = stage.make_step(document.schedule.microbatches, held, is_split=document.schedule.name == "zb-h1")
-        program = load_program(entry.plan)
-        loaded.append((stage, replace(program, graph=replace(program.graph, in_flight=step.in_flight))))
-    return loaded
+    return load_pipeline(document).programs
+
+
+def load_pipeline(document: PipelineDocument) -> PipelinePlan:
+    """Return the plan of a document, without its verdict; figures are computed again.
+
+    Raises InvalidDocument for stages that are none of the graph's.
+    """
+    mesh = load_mesh(document.mesh)
+    model = price_stages(CostModel(mesh, load_planned_hardware(document)))
+    graph = load_graph(document.graph.document, mesh)
+    units = find_tied_units(graph, document.tied)
+    solver, listed = document.solver, document.schedule
+    certificate = PipelineCertificate(**solver.model_dump(exclude={"versions"}) | {"wall_s": solver.wall_s or 0.0})
+    schedule = None
+    if listed is not None:
+        schedule = PipelineSchedule(listed.name, listed.ranks, listed.microbatches, listed.virtual_stages)
+    stages = [_load_stage(document, number, units, model=model) for number in range(len(document.stages))]
+    request = load_pipeline_request(document)[0]
+    return PipelinePlan(graph, model, request, certificate, schedule, tuple(stages), units.ties)
+
+
+def load_pipeline_request(document: PipelineDocument) -> tuple[Request, PipelineRequest]:
+    """Return what a document's plan was asked for, without its time limit."""
+    request = Request(**document.request.model_dump(exclude={"pipeline"}) | {"time_limit_s": None})
+    return request, PipelineRequest(**document.request.pipeline.model_dump())
+
+
+def _load_stage(document: PipelineDocument, number: int, units: Units, *, model: CostModel) -> PlannedStage:
+    entry = document.stages[number]
+    first, last = entry.units
+    if document.schedule is None or not 0 <= first < last <= units.count:
+        what, wanted = "units of a stage", f"a span within 0 to {units.count}"
+        raise InvalidDocument(what, where=f"stages: {number}", got=entry.units, wanted=wanted)
+    stage = extract_stage(units, first, last)
+    held = entry.in_flight[0], entry.in_flight[1]
+    step = stage.make_step(document.schedule.microbatches, held, is_split=document.schedule.name == "zb-h1")
+    program = load_program(entry.plan)
+    program = replace(program, graph=replace(program.graph, in_flight=step.in_flight))
+    solver = entry.plan.solver
+    proven = solver.model_dump(exclude={"versions", "seed", "folding"}) | {"wall_s": solver.wall_s or 0.0}
+    choice, analysis = recover_choice(program), Analysis(program, model)
+    request = load_request(entry.plan)
+    return PlannedStage(stage, Plan(step, model, request, Certificate(**proven), choice, analysis, ()))

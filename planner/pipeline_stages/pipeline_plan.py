@@ -10,6 +10,7 @@ from functools import cached_property
 from planner.choose.cost import PICO, CostModel
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.ir.program import Program
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.judge.mfu import model_flops, utilisation
@@ -137,6 +138,11 @@ class PipelinePlan:
     def timeline(self) -> Timeline:
         assert self.schedule is not None, "an infeasible plan has no timeline"
         return simulate_stages(self.schedule, self.stages, self.model)
+
+    @property
+    def programs(self) -> list[tuple[StageGraph, Program]]:
+        """Each stage's graph and program."""
+        return [(one.stage, one.analysis.program) for one in self.stages]
 
     @property
     def step_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.errors import InvalidRequest
@@ -14,32 +14,28 @@ from planner.pipeline_stages.simulate import Timeline
 from planner.pipeline_stages.stage_graph import StageGraph
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import accumulate_gradients
+from planner.run.executor import Progress
 from planner.run.pipeline import PipelineVerdict, RunTask, StageProgram, validate_stages
 
 MAX_DEVICES = 1024
 
 
-def validate_pipeline(plan: PipelinePlan, deadline: Deadline | None = None) -> PipelinePlan:
+def validate_pipeline(
+    plan: PipelinePlan, deadline: Deadline | None = None, on_progress: Progress | None = None
+) -> PipelinePlan:
     """Run a pipeline's plan and return it with the verdict.
 
     An infeasible plan is returned unchanged, and so is one that has not ended its run at the deadline.
     """
     if plan.schedule is None:
         return plan
-    stages, ranks = [(one.stage, one.analysis.program) for one in plan.stages], plan.schedule.ranks
-    tasks = _check_each(list_tasks(plan.timeline), deadline or Deadline())
+    tasks, watched = list_tasks(plan.timeline), (deadline or Deadline()).watch(on_progress)
     try:
-        verdict = run_stages(plan.graph, stages, tasks, ranks=ranks, ties=plan.ties)
+        ranks, ties = plan.schedule.ranks, plan.ties
+        verdict = run_stages(plan.graph, plan.programs, tasks, ranks=ranks, ties=ties, on_progress=watched)
     except TimeLimitReached:
         return plan
     return replace(plan, verdict=verdict)
-
-
-def _check_each(tasks: Iterable[RunTask], deadline: Deadline) -> Iterator[RunTask]:
-    """Yield tasks until the deadline. Raises TimeLimitReached there."""
-    for task in tasks:
-        deadline.check()
-        yield task
 
 
 def list_tasks(timeline: Timeline) -> list[RunTask]:
@@ -51,11 +47,12 @@ def list_tasks(timeline: Timeline) -> list[RunTask]:
 def run_stages(
     graph: Graph,
     stages: Sequence[tuple[StageGraph, Program]],
-    tasks: Iterable[RunTask],
+    tasks: Sequence[RunTask],
     *,
     ranks: int,
     ties: Sequence[Tie] = (),
     seed: int = 0,
+    on_progress: Progress | None = None,
 ) -> PipelineVerdict:
     """Run stages with the tasks of all micro-batches. Raises InvalidRequest for more devices than can be run."""
     if (devices := ranks * stages[0][1].mesh.devices) > MAX_DEVICES:
@@ -63,7 +60,8 @@ def run_stages(
     microbatches = stages[0][1].graph.microbatches
     copies = {value: original for tie in ties for value, original in tie.copies.items()}
     step = accumulate_gradients(graph, microbatches)
-    return validate_stages(step, list_programs(stages, ranks), tasks, copies=copies, seed=seed)
+    programs = list_programs(stages, ranks)
+    return validate_stages(step, programs, tasks, copies=copies, seed=seed, on_progress=on_progress)
 
 
 def list_programs(stages: Sequence[tuple[StageGraph, Program]], ranks: int) -> list[StageProgram]:

@@ -48,11 +48,15 @@ def _visit(inputs: Iterable[Input], on_input: Callable[[], None]) -> Iterator[In
         yield entry
 
 
-def random_later_data(graph: Graph, xp: Any, precision: str, *, seed: int) -> list[dict[str, Array]]:
-    """Return whole arrays for the data of every micro-batch after the first."""
+def random_later_data(
+    graph: Graph, xp: Any, precision: str, *, seed: int, on_input: Callable[[], None] = lambda: None
+) -> list[dict[str, Array]]:
+    """Return whole arrays for the data of every micro-batch after the first; `on_input`: as for the first."""
     data = [entry for entry in graph.inputs if entry.id in graph.data]
-    numbers = range(1, graph.microbatches)
-    return [_draw_inputs(graph, data, xp, precision=precision, seed=f"{seed} {number}") for number in numbers]
+    return [
+        _draw_inputs(graph, _visit(data, on_input), xp, precision=precision, seed=f"{seed} {number}")
+        for number in range(1, graph.microbatches)
+    ]
 
 
 def _draw_inputs(graph: Graph, drawn: Iterable[Input], xp: Any, *, precision: str, seed: str) -> dict[str, Array]:

@@ -6,7 +6,7 @@ between their devices, and counted. Outputs, bytes and peaks are those of all mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ from planner.ops import OPS
 from planner.reshard.cross_mesh import PlacedSharding, plan_cross_mesh_transfers
 from planner.run.collectives import Reducer
 from planner.run.compare import measure_output_error
-from planner.run.executor import run_whole
+from planner.run.executor import Progress, run_whole
 from planner.run.inputs import random_inputs, random_later_data
 from planner.run.memory_check import check_memory
 from planner.run.redistribution import PlacedArrays, exchange_cells
@@ -142,17 +142,36 @@ class PipelineRun:
             yield value, targets
 
 
+@dataclass
+class _WatchedTasks:
+    """Tasks in order, that report how many of them have run."""
+
+    tasks: Sequence[RunTask]
+    on_progress: Progress
+    done: int = 0
+
+    def __iter__(self) -> Iterator[RunTask]:
+        for number, task in enumerate(self.tasks):
+            self.done = number
+            yield task
+
+    def report(self, *_ops: int) -> None:
+        self.on_progress(self.done, len(self.tasks))
+
+
 def validate_stages(
     graph: Graph,
     stages: Sequence[StageProgram],
-    tasks: Iterable[RunTask],
+    tasks: Sequence[RunTask],
     *,
     copies: Mapping[str, str] = MappingProxyType({}),
     seed: int = 0,
+    on_progress: Progress | None = None,
 ) -> PipelineVerdict:
     """Run a pipeline's tasks in order and compare with the graph of the whole step, which has all micro-batches.
 
-    `copies`: the original of inputs and values that stages have and the graph has not.
+    copies       the original of inputs and values that stages have and the graph has not
+    on_progress  called with how many tasks have run, of how many, and before each instruction; it may raise
 
     Raises RunFailed for ops that are known by their rule alone, and for too much memory.
     """
@@ -160,13 +179,17 @@ def validate_stages(
         check_memory(stage.program, np, PRECISION)
     if unknown := sorted({op.op for op in graph.ops} - OPS.keys()):
         raise RunFailed("ops known by their rule alone", got=", ".join(unknown), wanted="ops of the table")
-    arrays = random_inputs(graph, np, PRECISION, seed=seed)
+    watched = _WatchedTasks(tasks, on_progress or (lambda _done, _total: None))
+    arrays = random_inputs(graph, np, PRECISION, seed=seed, on_input=watched.report)
     arrays |= {copy: arrays[original] for copy, original in copies.items() if original in arrays}
-    later = random_later_data(graph, np, PRECISION, seed=seed)
+    later = random_later_data(graph, np, PRECISION, seed=seed, on_input=watched.report)
     with np.errstate(all="ignore"):
-        whole = run_whole(drop_all_clones(graph), arrays, np, precision=PRECISION, later=later)
+        whole = run_whole(
+            drop_all_clones(graph), arrays, np, precision=PRECISION, later=later, on_progress=watched.report
+        )
         whole |= {copy: whole[original] for copy, original in copies.items() if original in whole}
-        run = run_tasks(stages, tasks, arrays=arrays, batches=[{name: arrays[name] for name in graph.data}, *later])
+        batches = [{name: arrays[name] for name in graph.data}, *later]
+        run = run_tasks(stages, watched, arrays=arrays, batches=batches, on_instruction=watched.report)
         pairs = list(zip(stages, run.executors, strict=True))
         error = max(_largest_error(stage.program, executor, whole) for stage, executor in pairs)
     counts = tuple(_count(stage.program, executor) for stage, executor in pairs)
@@ -183,9 +206,18 @@ def run_tasks(
     *,
     arrays: Mapping[str, Array],
     batches: Sequence[Mapping[str, Array]],
+    on_instruction: Callable[[], None] = lambda: None,
 ) -> PipelineRun:
-    """Run all tasks and the update. `arrays`: the inputs of all stages; `batches`: the data of each micro-batch."""
-    executors = [StageExecutor(each.program, _first_inputs(each.program, arrays), np, PRECISION) for each in stages]
+    """Run all tasks and the update.
+
+    arrays          the inputs of all stages
+    batches         the data of each micro-batch
+    on_instruction  called before each argument is loaded and each instruction runs; what it raises ends the run
+    """
+    executors = [
+        StageExecutor(each.program, _first_inputs(each.program, arrays), np, PRECISION, on_instruction=on_instruction)
+        for each in stages
+    ]
     run = PipelineRun(stages, executors, batches)
     run.run(tasks)
     return run

@@ -8,7 +8,7 @@ fills, and what is sent stays until the next pass of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.ir.left_values import find_dependent, find_first_reads, find_left_values
@@ -24,11 +24,23 @@ Shards = dict[int, Array]
 
 
 class StageExecutor(Executor):
-    """The devices of a stage. `arrays` are the whole inputs of the stage's program, of the first micro-batch."""
+    """The devices of a stage. `arrays` are the whole inputs of the stage's program, of the first micro-batch.
 
-    def __init__(self, program: Program, arrays: Mapping[str, Array], xp: Any, precision: str) -> None:
-        later = [dict(arrays)] * (program.graph.microbatches - 1)
-        super().__init__(program, arrays, xp, precision, LocalTransport(program.mesh.devices), later=later)
+    `on_instruction` is called before each argument is loaded and before each instruction runs.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        arrays: Mapping[str, Array],
+        xp: Any,
+        precision: str,
+        *,
+        on_instruction: Callable[[], None] = lambda: None,
+    ) -> None:
+        later, transport = [dict(arrays)] * (program.graph.microbatches - 1), LocalTransport(program.mesh.devices)
+        super().__init__(program, arrays, xp, precision, transport, later=later, on_argument=on_instruction)
+        self.on_instruction = on_instruction
         forward, backward = program.pass_ends
         self.spans = {"forward": (0, forward), "backward": (forward, backward), "weight": (backward, program.loop_end)}
         listed = list(enumerate(program.instructions))
@@ -95,6 +107,7 @@ class StageExecutor(Executor):
             self._store(name, device, self.xp.zeros(size, run_dtype(self.xp, value.type.dtype, self.precision)))
 
     def _run_instruction(self, place: int) -> None:
+        self.on_instruction()
         done = self.program.instructions[place]
         if not is_accumulation(done):
             for name in done.results:

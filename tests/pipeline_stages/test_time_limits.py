@@ -19,8 +19,8 @@ from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest, ScheduleChoice
 from planner.pipeline_stages.stage_costs import Part, StageCosts
-from planner.pipeline_stages.validate import validate_pipeline
-from planner.planning.deadline import Deadline
+from planner.pipeline_stages.validate import list_tasks, run_stages, validate_pipeline
+from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Request
 
 MESH, HARDWARE, OVER = Mesh.parse("2x2"), load_profile("h100-sxm"), Deadline(0.0)
@@ -53,6 +53,22 @@ def test_a_run_that_the_time_is_too_short_for_gives_no_verdict() -> None:
     verdict = validate_pipeline(late).verdict
     assert verdict is not None
     assert verdict.verdict == "equal"
+
+
+def test_a_run_reads_the_clock_before_each_instruction() -> None:
+    request, pipeline = Request(microbatches=4, gap=0.0, time_limit_s=1.0), PipelineRequest(2)
+    plan = plan_pipeline(tiny(layers=1), MESH, HARDWARE, pipeline=pipeline, request=request, deadline=OVER)
+    programs, tasks, seen = plan.programs, list_tasks(plan.timeline), list[tuple[int, int]]()
+
+    def stop_in_third_pass(done: int, total: int) -> None:
+        seen.append((done, total))
+        if seen.count((2, total)) > 3:
+            raise TimeLimitReached
+
+    with pytest.raises(TimeLimitReached):
+        run_stages(plan.graph, programs, tasks, ranks=2, on_progress=stop_in_third_pass)
+    assert seen[-1] == (2, len(tasks))
+    assert seen.count((0, len(tasks))) > len(programs[0][1].instructions) // 2
 
 
 def test_without_time_and_with_an_open_number_of_stages_the_bound_is_that_of_all_numbers() -> None:

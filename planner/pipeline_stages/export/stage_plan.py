@@ -66,5 +66,4 @@ def make_stage_plan(plan: PipelinePlan) -> StagePlan:
     tasks = [
         [(one.task.kind.value, one.task.stage, one.task.microbatch) for one in done] for done in plan.timeline.ranks
     ]
-    stages = [(one.stage, one.analysis.program) for one in plan.stages]
-    return StagePlan.of(stages, plan.schedule.ranks, tasks=tasks, ties=plan.ties)
+    return StagePlan.of(plan.programs, plan.schedule.ranks, tasks=tasks, ties=plan.ties)

@@ -14,6 +14,8 @@ from tests.testing.small_documents import written
 
 TINY = {"width": 16, "heads": 4, "feed_forward": 32, "vocabulary": 24, "batch": 4, "seq": 8, "layers": 1}
 
+IN_NO_TIME = ("--time-limit", "0.001")
+
 # Options, and words of the message.
 WRONG = [
     (["--pipeline", "9"], "more stages than parts"),
@@ -62,7 +64,15 @@ def test_stages_are_planned_and_shown(step: Path) -> None:
     assert [stage["peak_memory_bytes"] for stage in document["stages"]] == [
         stage["peak_memory_bytes"] for stage in figures["stages"]
     ]
+    refused(shardplan("validate", path, *IN_NO_TIME), "the time limit was up before there was an answer")
     refused(shardplan("report", path, "--compare-to", path, "-o", page), "--compare-to with a plan in stages")
+
+
+def test_stages_are_not_run_where_the_time_is_up(step: Path) -> None:
+    options = ("--mesh", "2", "--pipeline", 2, "--microbatches", 4, "--validate", *IN_NO_TIME)
+    done = shardplan("plan", step, *options, "--json")
+    assert done.code == 0, done.err
+    assert (done.json["status"], done.json["verdict"]) == ("feasible", None)
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG)

@@ -48,6 +48,15 @@ def test_a_plan_in_stages_has_a_document_a_report_and_a_verdict(client: httpx2.C
     assert ask(client, STEP, "2", request={"microbatches": 3}).json()["id"] != plan
 
 
+def test_stages_are_the_best_known_when_the_time_is_up(client: httpx2.Client) -> None:
+    asked = {"pipeline": "2", "microbatches": 3, "gap": 0.0, "time_limit_s": 0.01}
+    plan = ask(client, STEP, "2", request=asked).json()["id"]
+    ended_as = ended(client, plan)
+    assert ended_as["status"] == "feasible"
+    assert 0 < ended_as["bound_s"] <= ended_as["incumbent_s"]
+    assert client.get(f"/v1/plans/{plan}/document").json()["solver"]["reason"] == "work or time limit"
+
+
 @pytest.mark.parametrize(("request_", "pointer", "said"), BAD)
 def test_what_stages_cannot_be_asked_for_is_refused(
     client: httpx2.Client, request_: dict[str, Any], pointer: str, said: str
