@@ -7,7 +7,7 @@ how good the bound is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,15 +40,20 @@ class ExactDual:
     potentials: Integers
 
 
-def compute_exact_dual(problem: Problem, assignment: Sequence[int], *, seconds: float) -> ExactDual:
-    """Return a dual solution; `assignment` is a good feasible one, and `seconds` are worth of work, not of a clock."""
-    state = SolveState(problem, GAP, seconds, True, None, None)
+def compute_exact_dual(
+    problem: Problem, assignment: Sequence[int], *, seconds: float, stopped: Callable[[], bool] = lambda: False
+) -> ExactDual:
+    """Return a dual solution; `assignment` is a good feasible one, and `seconds` are worth of work, not of a clock.
+
+    stopped: polled; once it returns True, what is known by then is made a dual solution.
+    """
+    state = SolveState(problem, GAP, seconds, True, None, stopped)
     state.submit(assignment)
     graph = OrientedGraph.of(problem.arrays)
     # The scale of compute_warm_start: messages around what is forbidden fit the size that it has there only.
     scale = FixedPoint.of(graph.degree, state.largest_cost)
     multipliers = _find_multipliers(state, scale) if problem.limit is not None else {}
-    start = compute_warm_start(problem, GAP, seconds, multipliers=multipliers)
+    start = compute_warm_start(problem, GAP, seconds, multipliers=multipliers, stopped=stopped)
     lagrangian = LagrangianCosts(graph, scale)
     exact = FixedPointMultipliers.of(multipliers, scale, lagrangian.largest_usage)
     values = (start.messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)

@@ -16,8 +16,10 @@ a cost unit; a price is an integer over 2**shift. Priced usage is rounded down a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -67,17 +69,20 @@ def digest_problem(arrays: ChoiceArrays, limit: int | None) -> str:
     return digest.hexdigest()
 
 
-def compute_bound(arrays: ChoiceArrays, limit: int | None, certificate: DualCertificate) -> int:
+def compute_bound(
+    arrays: ChoiceArrays, limit: int | None, certificate: DualCertificate, *, poll: Callable[[], None] = lambda: None
+) -> int:
     """Return the lower bound, in cost units, that a certificate proves for every assignment within the limit.
 
-    Costs are at least 0, and so is the bound. Raises CertificateRefused where the certificate does not fit the problem.
+    Costs are at least 0, and so is the bound. `poll` is called now and then, and may raise to end the check. Raises
+    CertificateRefused where the certificate does not fit the problem.
     """
     _check(arrays, limit, certificate)
     prices = np.zeros(arrays.time_steps + 1, np.int64)
     for time_step, price in certificate.prices.items():
         prices[time_step + 1] = price
     prefix = np.cumsum(prices)
-    total = _sum_nodes(arrays, certificate, prefix) + _sum_edges(arrays, certificate, prefix)
+    total = _sum_nodes(arrays, certificate, prefix) + sum(_list_edge_minima(arrays, certificate, prefix, poll=poll))
     total -= -((-sum(certificate.prices.values()) * (limit or 0)) >> certificate.shift)
     return max(-(-total // certificate.scale), 0)
 
@@ -159,26 +164,31 @@ def _edge_offsets(arrays: ChoiceArrays) -> Integers:
     return offsets
 
 
-def _sum_edges(arrays: ChoiceArrays, certificate: DualCertificate, prefix: Integers) -> int:
-    """Return the sum over edges of the least cost left at a pair."""
-    scaled = _scale(arrays.pair_cost, certificate.scale)
+def _list_edge_minima(
+    arrays: ChoiceArrays, certificate: DualCertificate, prefix: Integers, *, poll: Callable[[], None]
+) -> Iterator[int]:
+    """Yield the least cost left at a pair of every edge. Edges of equal costs, as in repeated layers, share a table."""
+    scaled, forbidden = _scale(arrays.pair_cost, certificate.scale), arrays.pair_cost >= FORBIDDEN
     price = prefix[arrays.edge_usage_stop] - prefix[arrays.edge_usage_start]
     usages: dict[int, list[int]] = {}
     for u in np.flatnonzero(price).tolist():
         usages.setdefault(int(arrays.edge_usage_edge[u]), []).append(u)
-    total, begin = 0, _edge_offsets(arrays)
-    for e in range(arrays.source.size):
-        height, width = int(arrays.height[e]), int(arrays.width[e])
-        kinds = arrays.pair_kind[arrays.kind_start[e] : arrays.kind_start[e] + height * width].astype(np.int64)
-        at = arrays.pair_start[e] + kinds
-        left = scaled[at]
-        for u in usages.get(e, ()):
-            left += (arrays.pair_usage[arrays.edge_usage_pair_start[u] + kinds] * price[u]) >> certificate.shift
-        ends = certificate.potentials[begin[e] : begin[e] + height + width]
-        left -= (ends[:height, None] + ends[None, height:]).ravel()
-        left[arrays.pair_cost[at] >= FORBIDDEN] = UNREACHED
-        least = int(left.min())
-        if least >= UNREACHED:
-            raise CertificateRefused(f"edge {e}: every pair is forbidden")
-        total += least
-    return total
+    begin, tables = _edge_offsets(arrays), (arrays.pair_start, arrays.kind_start, arrays.height, arrays.width)
+    listed = zip(*(table.tolist() for table in tables), strict=True)
+    edges = sorted((table, e) for e, table in enumerate(listed))
+    for (start, kind_start, height, width), alike in groupby(edges, key=itemgetter(0)):
+        kinds = arrays.pair_kind[kind_start : kind_start + height * width].astype(np.int64)
+        costs, excluded = scaled[start + kinds], np.flatnonzero(forbidden[start + kinds])
+        for _, e in alike:
+            poll()
+            left = costs.copy()
+            for u in usages.get(e, ()):
+                left += (arrays.pair_usage[arrays.edge_usage_pair_start[u] + kinds] * price[u]) >> certificate.shift
+            ends, pairs = certificate.potentials[begin[e] : begin[e] + height + width], left.reshape(height, width)
+            pairs -= ends[:height, None]
+            pairs -= ends[None, height:]
+            left[excluded] = UNREACHED
+            least = int(left.min())
+            if least >= UNREACHED:
+                raise CertificateRefused(f"edge {e}: every pair is forbidden")
+            yield least

@@ -32,6 +32,8 @@ from planner.planning.timed_formulation import formulate_in_time
 
 SECONDS = 30.0
 """Seconds' worth of the solver's work for the multipliers and messages of a proof."""
+SEARCH_SHARE = 0.4
+"""The share of the time left for these; the rest is for adding up the bound that they prove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,21 @@ def prove_plan(
 ) -> dict[str, Any]:
     """Return the proof of a plan document (a JSON object) with this choice; the same plan has the same proof.
 
-    With a deadline (that of `report`) the proof takes at most half of the time that is left after formulating. Raises
-    TimeLimitReached where none is left.
+    With a deadline (that of `report`) the search for its numbers ends after a share of the time that is left after
+    formulating, and what was known by then is the proof. Raises TimeLimitReached where the time is up before that is
+    checked.
     """
     report = report or ProgressReporter(Deadline(), None)
     plan = parse_plan(raw, "plan")
     step_ps, question = _count_step(plan), _rebuild(plan, report)
     report.begin("proving")
-    if report.deadline.left_s is not None:
-        seconds = min(seconds, report.deadline.left_s / 2)
-    dual = solvers.compute_exact_dual(question.problem, encode_choice(question, choice), seconds=seconds)
-    arrays, limit = question.problem.arrays, question.problem.limit
-    bound = compute_bound(arrays, limit, DualCertificate(dual.scale, dual.shift, dual.prices, dual.potentials))
+    arrays, limit, ends = question.problem.arrays, question.problem.limit, report.deadline
+    ends = ends.sooner((1 - SEARCH_SHARE) * (ends.left_s or 0.0))
+    dual = solvers.compute_exact_dual(
+        question.problem, encode_choice(question, choice), seconds=seconds, stopped=lambda: ends.left_s == 0.0
+    )
+    certificate = DualCertificate(dual.scale, dual.shift, dual.prices, dual.potentials)
+    bound = compute_bound(arrays, limit, certificate, poll=report.deadline.check)
     return {
         "format": "shardplan.proof",
         "version": 1,
@@ -96,14 +101,15 @@ def verify_plan(
     _require(f"{where}: plan_digest", claimed.plan_digest, raw.get("digest"))
     _require(f"{where}: step_ps", claimed.step_ps, _count_step(plan))
     _require(f"{where}: solver_bound_ps", claimed.solver_bound_ps, round(plan.solver.bound_s / PICO))
-    problem = _rebuild(plan, report or ProgressReporter(Deadline(), None)).problem
+    report = report or ProgressReporter(Deadline(), None)
+    problem = _rebuild(plan, report).problem
     _require(f"{where}: problem_digest", claimed.problem_digest, digest_problem(problem.arrays, problem.limit))
     prices = {entry.time_step: entry.price for entry in claimed.prices}
     if len(prices) != len(claimed.prices):
         raise InvalidDocument("a time step has two prices", where=f"{where}: prices")
     numbers = DualCertificate(claimed.scale, claimed.shift, prices, np.array(claimed.potentials, np.int64))
     try:
-        bound = compute_bound(problem.arrays, problem.limit, numbers)
+        bound = compute_bound(problem.arrays, problem.limit, numbers, poll=report.deadline.check)
     except CertificateRefused as refusal:
         raise InvalidDocument(str(refusal), where=where) from None
     if claimed.bound_ps > bound:

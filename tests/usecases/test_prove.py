@@ -22,6 +22,7 @@ from planner.documents.plans import dump_plan
 from planner.errors import InvalidRequest, ShardplanError
 from planner.judge import dual_certificate
 from planner.judge.dual_certificate import CertificateRefused, DualCertificate, compute_bound
+from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.usecases.prove import Proven, prove_plan, verify_plan
 from solvers import IMPOSSIBLE, Node, Problem, compute_exact_dual
 from tests.testing.command_line import ROOT, shardplan
@@ -186,6 +187,27 @@ def _disturb(problem: Problem, certificate: DualCertificate, rng: np.random.Gene
         DualCertificate(certificate.scale, certificate.shift, certificate.prices, moved),
         DualCertificate(certificate.scale, 5, prices, potentials),
     ]
+
+
+def test_a_proof_that_is_stopped_at_once_is_a_proof() -> None:
+    for seed in seeds(60):
+        problem, best = with_best(tiny, seed)
+        if best is None:
+            continue
+        dual = compute_exact_dual(problem, best[0], seconds=0.1, stopped=lambda: True)
+        certificate = DualCertificate(dual.scale, dual.shift, dual.prices, dual.potentials)
+        assert compute_bound(problem.arrays, problem.limit, certificate) <= best[1].cost, seed
+
+
+def test_the_time_limit_ends_the_check_of_a_proof_also_while_its_bound_is_added_up() -> None:
+    raw, proof, _ = proven()
+    with pytest.raises(TimeLimitReached):
+        verify_plan(raw, proof, report=ProgressReporter(Deadline(0.0), None))
+    problem, _ = with_best(tiny, next(seed for seed in range(99) if tiny(seed).edges))
+    count = int((problem.arrays.height + problem.arrays.width).sum())
+    zero = DualCertificate(1, 0, {}, np.zeros(count, np.int64))
+    with pytest.raises(TimeLimitReached):
+        compute_bound(problem.arrays, problem.limit, zero, poll=Deadline(0.0).check)
 
 
 def test_numbers_that_could_overflow_are_refused() -> None:
