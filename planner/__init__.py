@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.ir.program import Program
     from planner.ir.sharding import Sharding
     from planner.pipeline import plan, validate_plan
+    from planner.pipeline_stages.explain import PipelineExplanation, explain_pipeline
     from planner.pipeline_stages.pipeline_plan import PipelinePlan
     from planner.pipeline_stages.plan_pipeline import plan_pipeline
     from planner.pipeline_stages.request import PipelineRequest
@@ -29,6 +30,7 @@ __all__ = [
     "Graph",
     "Hardware",
     "Mesh",
+    "PipelineExplanation",
     "PipelinePlan",
     "PipelineRequest",
     "Plan",
@@ -38,6 +40,7 @@ __all__ = [
     "ShardplanError",
     "capacity_line",
     "compare",
+    "explain_pipeline",
     "plan",
     "plan_pipeline",
     "solving_line",
@@ -50,6 +53,7 @@ _HOMES = {
     "Graph": "planner.ir.graph",
     "Hardware": "planner.choose.hardware",
     "Mesh": "planner.ir.mesh",
+    "PipelineExplanation": "planner.pipeline_stages.explain",
     "PipelinePlan": "planner.pipeline_stages.pipeline_plan",
     "PipelineRequest": "planner.pipeline_stages.request",
     "Plan": "planner.planning.plan_types",
@@ -58,6 +62,7 @@ _HOMES = {
     "Sharding": "planner.ir.sharding",
     "ShardplanError": "planner.errors",
     "compare": "planner.comparison",
+    "explain_pipeline": "planner.pipeline_stages.explain",
     "plan": "planner.pipeline",
     "plan_pipeline": "planner.pipeline_stages.plan_pipeline",
     "solving_line": "planner.progress",

@@ -15,13 +15,21 @@ from api.cli.command_start import command_deadline
 from api.cli.memory_price import describe_memory_price
 from api.cli.options import JsonOption, PlanArgument, TimeLimitOption, console, print_json
 from api.cli.progress import report_progress
+from api.cli.render_explain_stages import render_stages_overview
 from planner.choose.cost import PICO
 from planner.documents.explain import dump_decision, dump_overview, explain_plan
-from planner.documents.plans import read_plan
+from planner.documents.explain_stages import dump_stages_overview, explain_stage
+from planner.documents.json_reader import read_json
+from planner.documents.pipeline_sections import PipelineDocument
+from planner.documents.pipelines import is_pipeline, parse_pipeline
+from planner.documents.plan_sections import RequestDocument
+from planner.documents.plans import parse_plan
 from planner.documents.schemas import PlanDocument
 from planner.planning.deadline import ProgressReporter
 from planner.planning.infeasible import describe_limits
+from planner.planning.plan_types import Request
 from planner.units import format_bytes, format_time
+from planner.usecases.explain import PlanExplanation
 
 Document = dict[str, Any]
 ROWS, REASONS, SECONDS = 8, 3, 4.0
@@ -35,14 +43,20 @@ def explain(
     alternatives: Annotated[int, typer.Option(min=0, help="How many other options of OP to force, one by one.")] = ROWS,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where a plan's time and memory go, or what an op's other options would cost."""
-    document, deadline = read_plan(plan_file), command_deadline(time_limit)
+    """Show where a plan's time and memory go, or what an op's other options would cost. Of a plan in pipeline stages,
+    show why each cut is where it is, and what moving it by one unit costs."""
+    raw, deadline = read_json(plan_file), command_deadline(time_limit)
     with report_progress(deadline) as report:
-        explanation = _explain(document, name, alternatives, report=report)
-    if name is None:
-        parts = _render_overview(explanation) if "step_ps" in explanation else _render_infeasible(explanation)
-    else:
+        if is_pipeline(raw):
+            explanation = _explain_stages(parse_pipeline(raw, str(plan_file)), name, alternatives, report=report)
+        else:
+            explanation = _explain(parse_plan(raw, str(plan_file)), name, alternatives, report=report)
+    if name is not None:
         parts = _render_decision(explanation)
+    elif is_pipeline(raw):
+        parts = render_stages_overview(explanation)
+    else:
+        parts = _render_overview(explanation) if "step_ps" in explanation else _render_infeasible(explanation)
     if as_json:
         print_json(explanation)
     else:
@@ -50,17 +64,33 @@ def explain(
 
 
 def _explain(document: PlanDocument, name: str | None, alternatives: int, *, report: ProgressReporter) -> Document:
-    """Return the explanation of a plan, or of an op.
-
-    Options are re-solved in SECONDS or in the time that is left; for a deterministic plan a limit is one of work.
-    """
-    left_s = report.deadline.seconds if document.request.deterministic else report.deadline.left_s
-    seconds = SECONDS if left_s is None else left_s
+    """Return the explanation of a plan, or of an op."""
     if name is None:
-        return dump_overview(document, seconds, report)
-    explained = explain_plan(document, report)
-    decision = explained.explain_decision(name)
+        return dump_overview(document, _solve_seconds(document.request, report), report)
+    return _explain_op(explain_plan(document, report), name, alternatives)
+
+
+def _explain_stages(
+    document: PipelineDocument, name: str | None, alternatives: int, *, report: ProgressReporter
+) -> Document:
+    """Return the explanation of a plan in stages, or of an op of the first stage that has it."""
+    if name is None:
+        return dump_stages_overview(document, report)
+    return _explain_op(explain_stage(document, name, report), name, alternatives)
+
+
+def _explain_op(explained: PlanExplanation, name: str, alternatives: int) -> Document:
+    decision, seconds = explained.explain_decision(name), _solve_seconds(explained.request, explained.report)
     return dump_decision(explained, decision, explained.force_options(decision, alternatives, seconds))
+
+
+def _solve_seconds(request: Request | RequestDocument, report: ProgressReporter) -> float:
+    """Return the seconds in which options are re-solved: SECONDS, or those that are left.
+
+    For a deterministic plan a limit is one of work.
+    """
+    left_s = report.deadline.seconds if request.deterministic else report.deadline.left_s
+    return SECONDS if left_s is None else left_s
 
 
 def _render_overview(explanation: Document) -> Iterator[Any]:

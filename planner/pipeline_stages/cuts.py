@@ -113,6 +113,11 @@ class Units:
                 lowest[value] = min(lowest[value], self.unit_of.get(op.id, self.count))
         return lowest
 
+    def name_unit(self, unit: int) -> str:
+        """Return the scope at which a unit begins, or its first op where that has none."""
+        first = next(op for op in self.graph.ops if op.phase == "forward" and self.unit_of.get(op.id) == unit)
+        return first.scope or first.id
+
     def describe_limit(self) -> str:
         """Return why there are no more units."""
         if self.seams:

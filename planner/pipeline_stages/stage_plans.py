@@ -91,6 +91,11 @@ class StagePlans:
             known.update({span: max(bound, known.get(span, 0.0)) for span in self.classes.list_equal(first, last)})
         return rename_plan(self.plans[key], step)
 
+    def keep(self, first: int, last: int, held: Held, plan: Plan) -> None:
+        """Take a plan of an interval that was made before, and its bound."""
+        self.plans[self._step(first, last, held)[1]] = plan
+        self.plan(first, last, held)
+
     def find_plan(self, first: int, last: int, held: Held) -> Plan | None:
         """Return the best plan that is known of an interval with at least as many micro-batches in flight, or None."""
         step, key = self._step(first, last, held)

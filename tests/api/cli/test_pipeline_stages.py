@@ -34,6 +34,26 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("cli") / "step.json", document)
 
 
+def explain(path: Path, step_s: float) -> None:
+    """Check what `explain` says of a plan of two stages."""
+    found = shardplan("explain", path, "--json").json
+    assert found["step_ps"] * 1e-12 == pytest.approx(step_s)
+    assert found["slowest_ps"] + found["fill_ps"] + found["sends_ps"] == found["step_ps"]
+    (cut,) = found["cuts"]
+    assert [move["units"] for move in cut["moves"]] == [-1, 1]
+    assert all(move["reason"] or move["bound_ps"] <= move["step_ps"] for move in cut["moves"])
+    hurried = shardplan("explain", path, "--json", *IN_NO_TIME).json
+    assert {move["step_ps"] for move in hurried["cuts"][0]["moves"]} == {None}
+    shown = shardplan("explain", path, *IN_NO_TIME)
+    assert shown.code == 0, shown.err
+    assert "one unit later" in shown.out
+    assert "at least" in shown.out
+    assert "no such op or input in any stage" in shardplan("explain", path, "nobody").err
+    op = next(node["op"] for node in json.loads(path.read_text())["stages"][1]["plan"]["program"])
+    decision = shardplan("explain", path, op, "--alternatives", 0, "--json")
+    assert decision.json["name"] == op
+
+
 def test_stages_are_planned_and_shown(step: Path) -> None:
     path = step.with_name("plan.json")
     options = ("--mesh", "2", "--pipeline", 2, "--microbatches", 4, "--gap", 0.2, "--validate")
@@ -64,6 +84,7 @@ def test_stages_are_planned_and_shown(step: Path) -> None:
     assert [stage["peak_memory_bytes"] for stage in document["stages"]] == [
         stage["peak_memory_bytes"] for stage in figures["stages"]
     ]
+    explain(path, figures["objective_s"])
     refused(shardplan("validate", path, *IN_NO_TIME), "the time limit was up before there was an answer")
     refused(shardplan("report", path, "--compare-to", path, "-o", page), "--compare-to with a plan in stages")
 
