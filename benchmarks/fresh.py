@@ -1,4 +1,5 @@
-"""The first steps on a fresh machine, timed: a new clone, `make setup`, `make demo`, `make test`.
+"""The first steps on a fresh machine, timed: a new clone, `make setup`, `make demo`, `make test`. The demo runs twice:
+as the set-up leaves the solver, compiled, and with an empty cache, as `pip install` leaves it.
 
 The last commit is cloned into a temporary folder whose path has a space; pip and numba start with empty caches, and the
 environment is built from the lock file only. There is a row per command with wall seconds, the target on two cores and
@@ -32,7 +33,12 @@ class Command(NamedTuple):
     aim_s: float
 
 
-COMMANDS = (Command(("make", "setup"), 180), Command(("make", "demo"), 20), Command(("make", "test"), 360))
+COMMANDS = (
+    Command(("make", "setup"), 180),
+    Command(("make", "demo"), 20),
+    Command(("env", "NUMBA_CACHE_DIR=build/numba", "make", "demo"), 25),
+    Command(("make", "test"), 360),
+)
 
 
 def main() -> int:

@@ -68,6 +68,9 @@ def set_up(environment: Environment) -> None:
         install(environment, "--require-hashes", "--requirement", "requirements.lock")
     # The build backend is locked too, so that nothing is downloaded without a hash for the checkout itself.
     install(environment, "--no-deps", "--no-build-isolation", "--editable", ".")
+    print("compiling the solver (half a minute)", flush=True)
+    compile_solver = (str(environment.python), "-m", "solvers.compile_kernels")
+    run(environment, Step(compile_solver, "the solver was not compiled", "a checkout that can be written to"))
     environment.ready.write_text("\n".join(wanted) + "\n")
 
 

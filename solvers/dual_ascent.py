@@ -43,7 +43,9 @@ def _softmin(node_start, min_marginals, heat):  # type: ignore[no-untyped-def]
     share = np.empty(min_marginals.size)
     for i in range(node_start.size - 1):
         begin, end = node_start[i], node_start[i + 1]
-        least, total = min_marginals[begin:end].min(), 0.0
+        least, total = min_marginals[begin], 0.0
+        for x in range(begin + 1, end):
+            least = min(least, min_marginals[x])
         for x in range(begin, end):
             # Relative to the least, so that at least one weight is 1 and the total cannot underflow.
             away = (min_marginals[x] - least) / heat

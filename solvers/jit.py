@@ -50,3 +50,10 @@ def _use_temporary_folder() -> bool:
 
 
 CACHES = _has_cache() or _use_temporary_folder()
+
+
+@cached_njit(nogil=True, error_model="numpy")
+def copy_values(source, target):  # type: ignore[no-untyped-def]
+    """Copy `source` to the front of `target`. A loop: numba's slice assignment takes far longer to compile."""
+    for x in range(source.size):
+        target[x] = source[x]

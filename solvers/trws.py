@@ -21,20 +21,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.jit import cached_njit
+from solvers.jit import cached_njit, copy_values
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import Potentials
 
 Integers = NDArray[np.int64]
 # The initial value of minima, above every sum of potentials.
 UNREACHED = np.int64(1 << 61)
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _copy(source, target):  # type: ignore[no-untyped-def]
-    """Copy `source` to the front of `target`. A loop: numba's slice assignment takes far longer to compile."""
-    for x in range(source.size):
-        target[x] = source[x]
 
 
 @cached_njit(nogil=True, error_model="numpy", inline="always")
@@ -92,7 +85,7 @@ def _sweep(  # type: ignore[no-untyped-def]
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
         aggregate = min_marginals[begin : begin + k]
-        _copy(theta[begin : begin + k], aggregate)
+        copy_values(theta[begin : begin + k], aggregate)
         for start in ends[first[i] : first[i + 1]]:
             incoming = messages[start : start + k]
             for x in range(k):
@@ -136,7 +129,7 @@ def _decode(  # type: ignore[no-untyped-def]
     changed = 0
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
-        _copy(theta[begin : begin + k], aggregate)
+        copy_values(theta[begin : begin + k], aggregate)
         for e in incident[first[i] : first[i + 1]]:
             lower, upper = low_start[e], high_start[e]
             if low[e] != i and chosen[low[e]]:

@@ -89,7 +89,8 @@ def _charge_node(node_start, cost, i, classes, at, new, own, group):  # type: ig
 @cached_njit(error_model="numpy")
 def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ignore[no-untyped-def]
     """Project and merge these edges; write the new matrices of those that changed end to end to `cells`."""
-    end = 0
+    # For the literal 1 numba would compile second versions of the functions that are called.
+    end, one = 0, np.int64(1)
     for n in range(which.size):
         e = which[n]
         i, j, i_at, j_at = edges.low[e], edges.high[e], edges.low_at[e], edges.high_at[e]
@@ -101,12 +102,12 @@ def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ign
                 if row[s] >= 0 and column[t] >= 0:
                     at = edges.pair_at[e] + s * edges.low_step[e] + t * edges.high_step[e]
                     rest[row[s] * width + column[t]] = edges.cells[at]
-        own_rows, most = _unary_share(rest, height, width, width, 1)
-        own_columns, more = _unary_share(rest, width, 1, height, width)
+        own_rows, most = _unary_share(rest, height, width, width, one)
+        own_columns, more = _unary_share(rest, width, one, height, width)
         if rest.size == 0:
             continue
-        first, row_group, h = _merge_equal_classes(rest, height, width, width, 1)
-        other, column_group, w = _merge_equal_classes(rest, width, 1, height, width)
+        first, row_group, h = _merge_equal_classes(rest, height, width, width, one)
+        other, column_group, w = _merge_equal_classes(rest, width, one, height, width)
         if h == row.size and w == column.size and most == 0 and more == 0:
             continue
         changed[n] = True

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.jit import cached_njit
+from solvers.jit import cached_njit, copy_values
 from solvers.tree_lns.arc_graph import FORBIDDEN
 from solvers.tree_lns.splitmix64 import random_below as draw
 from solvers.tree_lns.splitmix64 import random_uniform
@@ -125,7 +125,7 @@ def _total_penalty_change(position, slopes, limit):  # type: ignore[no-untyped-d
 def _record_best(position, over):  # type: ignore[no-untyped-def]
     if over == 0 and position.cost[0] < position.cost[1]:
         position.cost[1] = position.cost[0]
-        position.best[:] = position.assignment
+        copy_values(position.assignment, position.best)
 
 
 @cached_njit(nogil=True, error_model="numpy")
@@ -178,7 +178,8 @@ def _set_strategy(graph, spans, position, node, new):  # type: ignore[no-untyped
     begin, old = graph.node_start[node], position.assignment[node]
     for q in range(spans.first[node], spans.first[node + 1]):
         more = spans.usage[spans.at[q] + new] - spans.usage[spans.at[q] + old]
-        position.load[spans.low[q] : spans.high[q]] += more
+        for m in range(spans.low[q], spans.high[q]):
+            position.load[m] += more
     position.cost[0] += graph.cost[begin + new] - graph.cost[begin + old]
     position.assignment[node] = new
 

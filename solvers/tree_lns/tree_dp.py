@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.jit import cached_njit
+from solvers.jit import cached_njit, copy_values
 from solvers.tree_lns.arc_graph import ArcGraph
 from solvers.tree_lns.splitmix64 import random_below, random_uniform
 
@@ -107,7 +107,7 @@ def _unary_costs(graph, spans, scratch, node, at, assignment, prefix, block):  #
     """
     begin, k = graph.node_start[node], graph.node_start[node + 1] - graph.node_start[node]
     value = scratch.value[at : at + k]
-    value[:] = graph.cost[begin : begin + k]
+    copy_values(graph.cost[begin : begin + k], value)
     for q in range(spans.first[node], spans.first[node + 1]):
         multiplier = prefix[spans.high[q]] - prefix[spans.low[q]]
         if multiplier != 0.0:
@@ -196,4 +196,5 @@ def conditional_costs(graph, spans, scratch, assignment, prefix, worth):  # type
     for node in range(assignment.size):
         # Block -2 matches no stamp (they start at -1), so that every neighbour counts as outside.
         k = _unary_costs(graph, spans, scratch, node, np.int64(0), assignment, prefix, np.int64(-2))
-        worth[graph.node_start[node] : graph.node_start[node] + k] = scratch.value[:k]
+        begin = graph.node_start[node]
+        copy_values(scratch.value[:k], worth[begin : begin + k])

@@ -78,3 +78,73 @@ def test_a_temporary_folder_that_others_may_have_made_is_not_trusted(
     occupy(tmp_path / f"shardplan-{os.getuid()}")
     assert call_kernel(installation, tmp_path) == ["True", "False"]
     assert not list(tmp_path.rglob("*.nbc"))
+
+
+# Runs a statement, then prints how many functions it has compiled.
+COUNT = """
+import sys
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, event): compiled.append(event)
+    def on_end(self, event): pass
+event.register("numba:compile", Listener())
+exec(sys.argv[1])
+print(len(compiled))
+"""
+COMPILE = "from solvers.compile_kernels import compile_kernels; compile_kernels()"
+PASS_MESSAGES = """
+from solvers import compute_warm_start
+from tests.testing.random_problems import tiny
+compute_warm_start(tiny(0), 1e-3, 1.0)
+"""
+SOLVE = """
+import numpy as np
+from solvers import Edge, Node, Problem, solve
+from solvers.iopddl import build_problem
+from tests.testing.random_problems import contracting, public_document, tiny
+draw, own = np.random.default_rng(0).integers, np.arange(6, dtype=np.int32)
+nodes = [Node(str(i), draw(0, 1000, 6), draw(0, 100, 6), (i, i + 6)) for i in range(30)]
+ends = [(i, j) for i in range(30) for j in (i + 1, i + 2, i + 3, i + 5) if j < 30]
+searched = Problem(nodes, [Edge(i, j, own, own, draw(0, 1000, (6, 6))) for i, j in ends], 220)
+for problem in (tiny(0), contracting(0), build_problem(public_document(0)), searched):
+    solution = solve(problem, deterministic=True, time_limit=2)
+assert "tree search" in {each.operator for each in solution.log}
+"""
+ENTRIES = """
+import importlib, pkgutil, solvers
+from numba.core.dispatcher import Dispatcher
+from solvers.compile_kernels import compile_kernels
+compile_kernels()
+names = [module.name for module in pkgutil.walk_packages(solvers.__path__, "solvers.")]
+kernels = {k for name in names for k in vars(importlib.import_module(name)).values() if isinstance(k, Dispatcher)}
+called = {name for kernel in kernels for name in kernel.py_func.__code__.co_names}
+print(*(k.__name__ for k in kernels if k.__name__ not in called and not k.overloads))
+"""
+
+
+def run_python(*words: str, cache: Path | None = None) -> str:
+    """What a process prints that runs this code from the repository's root."""
+    environment = dict(os.environ, PYTHONPATH=str(PACKAGE.parent))
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
+    words = (sys.executable, "-c", *words)
+    done = subprocess.run(words, cwd=PACKAGE.parent, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    first, second = (int(run_python(COUNT, PASS_MESSAGES, cache=tmp_path)) for _ in range(2))
+    assert first > 0
+    assert second == 0
+
+
+def test_the_set_up_calls_every_kernel_that_is_called_from_python() -> None:
+    assert run_python(ENTRIES).split() == []
+
+
+@pytest.mark.slow
+def test_a_solve_compiles_nothing_after_the_set_up(tmp_path: Path) -> None:
+    assert int(run_python(COUNT, COMPILE, cache=tmp_path)) > 0
+    assert int(run_python(COUNT, SOLVE, cache=tmp_path)) == 0

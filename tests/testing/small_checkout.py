@@ -1,6 +1,6 @@
 """A checkout so small that its set-up takes seconds and no network.
 
-It has our Makefile and deploy/set_up.py, a package of a few lines in place of ours, and a lock of one wheel, which
+It has our Makefile and deploy/set_up.py, packages of a few lines in place of ours, and a lock of one wheel, which
 stands for pytest and prints its arguments.
 """
 
@@ -45,12 +45,13 @@ class SmallCheckout:
     def made(cls, place: Path) -> SmallCheckout:
         """Create a checkout in a folder whose path has spaces."""
         found = cls(place / "a b" / "shard plan", place / "programs", place / "wheels")
-        for folder in (found.folder / "deploy", found.programs, found.wheels):
+        for folder in (found.folder / "deploy", found.folder / "solvers", found.programs, found.wheels):
             folder.mkdir(parents=True)
         for file in ("Makefile", "deploy/set_up.py"):
             shutil.copy(ROOT / file, found.folder / file)
         shutil.copy(small_wheel.__file__, found.folder)
-        for file, text in {"pyproject.toml": PROJECT, "program.py": PROGRAM, "backend.py": BACKEND}.items():
+        files = {"pyproject.toml": PROJECT, "program.py": PROGRAM, "backend.py": BACKEND}
+        for file, text in {**files, "solvers/compile_kernels.py": ""}.items():
             (found.folder / file).write_text(text)
         digest = hashlib.sha256(
             small_wheel.write(found.wheels, "pytest", {"pytest.py": PYTEST}).read_bytes()
