@@ -38,8 +38,14 @@ def _describe_certificate(plan: Document) -> str:
         f"(gap {format_share(solver['gap'])}, {solver['reason']})\n"
         f"{schedule['ranks']} ranks{virtual} on {cost['devices']} devices, {schedule['microbatches']} micro-batches, "
         f"{schedule['name']}: bubble {format_share(cost['bubble'])}, "
-        f"model FLOPs utilisation {format_share(cost['mfu'])}"
+        f"model FLOPs utilisation {format_share(cost['mfu'])}{_format_interval(cost)}"
     )
+
+
+def _format_interval(cost: Document) -> str:
+    if cost.get("high_s") is None:
+        return ""
+    return f"\nexpected between {format_time(cost['low_s'])} and {format_time(cost['high_s'])}"
 
 
 def _render_stages(plan: Document) -> Table:

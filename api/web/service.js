@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources 7c95569fa06bd6860d1299fffbd931f6f90288b4f41e79e9c9c7797e05ede4af. It contains:
+Built by "make pages" from web/, sources 4725654b1f95c5464d9e26862e2c153f368dbb7e269abe9132059b3875dcc60b. It contains:
 
 @dagrejs/dagre 3.1.3
 

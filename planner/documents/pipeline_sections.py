@@ -59,9 +59,14 @@ class ScheduleDocument(StrictModel):
 
 
 class PipelineCostDocument(StrictModel):
-    """Figures of the step; bytes are of the device that receives or holds most, those sent of all devices."""
+    """Figures of the step; bytes are of the device that receives or holds most, those sent of all devices.
+
+    `low_s`, `high_s`: the interval of the step, from the errors of what prices it; null in documents without one.
+    """
 
     step_s: float
+    low_s: float | None = None
+    high_s: float | None = None
     bubble: float
     mfu: float
     devices: Size

@@ -24,6 +24,7 @@ from planner.judge.analysis import Analysis
 from planner.judge.program_choice import recover_choice
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.export.stage_plan import StagePlan
+from planner.pipeline_stages.pipeline_interval import find_pipeline_interval
 from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan, PlannedStage
 from planner.pipeline_stages.plan_pipeline import count_microbatches, price_stages
 from planner.pipeline_stages.request import PipelineRequest
@@ -92,9 +93,11 @@ def _dump_schedule(schedule: PipelineSchedule) -> dict[str, Any]:
 
 def _dump_cost(plan: PipelinePlan) -> dict[str, Any]:
     assert plan.schedule is not None
-    ranks = range(plan.schedule.ranks)
+    ranks, (low_s, high_s) = range(plan.schedule.ranks), find_pipeline_interval(plan)
     return {
         "step_s": plan.step_s,
+        "low_s": low_s,
+        "high_s": high_s,
         "bubble": plan.timeline.bubble,
         "mfu": plan.mfu,
         "devices": plan.devices,

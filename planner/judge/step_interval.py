@@ -67,7 +67,7 @@ def find_interval(analysis: Analysis, step_s: float) -> StepInterval:
     """Return the interval of a predicted step, `step_s` with what overlap hides."""
     times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     out_of_range_s = 0.0
-    for time_ps, factors in zip(analysis.times_ps, _find_factors(analysis), strict=True):
+    for time_ps, factors in zip(analysis.times_ps, list_factors(analysis), strict=True):
         seconds, own = time_ps * PICO, times[factors.name]
         for place, factor in enumerate((1.0, factors.low, factors.high)):
             own[place] += seconds * factor
@@ -81,7 +81,7 @@ def find_interval(analysis: Analysis, step_s: float) -> StepInterval:
     return StepInterval((serial_s - below) * shown, (serial_s + above) * shown, out_of_range_s, unmeasured_s, by_class)
 
 
-def _find_factors(analysis: Analysis) -> Iterator[Factors]:
+def list_factors(analysis: Analysis) -> Iterator[Factors]:
     """Yield the class and interval of each instruction. Equal ops of repeated layers are looked up once."""
     known: dict[object, Factors] = {}
     values = analysis.program.values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.choose.cost import PICO, CostModel
@@ -36,20 +36,20 @@ class PlannedStage:
         assert self.plan.analysis is not None, "stages of a plan are feasible"
         return self.plan.analysis
 
-    @cached_property
-    def times(self) -> StageTimes:
-        """The times of the passes of one micro-batch and of the update, without sends."""
-        program, times = self.analysis.program, self.analysis.times_ps
+    def sum_passes(self, times: Sequence[int]) -> StageTimes:
+        """Return the times of the passes of one micro-batch and of the update, without sends, from those of the
+        instructions in ps."""
+        program = self.analysis.program
         forward, backward = program.pass_ends
         count = program.graph.microbatches
         parts = (times[:forward], times[forward:backward], times[backward : program.loop_end])
         passes = [sum(part) // count for part in parts]
-        return StageTimes(passes[0], passes[1], passes[2], self.analysis.update_ps)
+        return StageTimes(passes[0], passes[1], passes[2], sum(times[program.loop_end :]))
 
-    @cached_property
-    def sums_times_ps(self) -> tuple[int, int]:
-        """What the update takes until it has computed all that is exchanged, and from where it reads what arrives."""
-        program, times = self.analysis.program, self.analysis.times_ps
+    def sum_exchanged(self, times: Sequence[int]) -> tuple[int, int]:
+        """Return what the update takes until it has computed all that is exchanged, and from where it reads what
+        arrives, from the times of the instructions in ps."""
+        program = self.analysis.program
         sent = {program.outputs[program.graph.outputs.index(value)] for value in self.stage.sent_sums}
         listed = list(enumerate(program.instructions))
         ready = max((place + 1 for place, done in listed if not sent.isdisjoint(done.results)), default=0)
@@ -161,22 +161,43 @@ class PipelinePlan:
         return sum(one.analysis.peak_bytes for one in self.stages[rank :: self.schedule.ranks])
 
 
-def simulate_stages(schedule: PipelineSchedule, stages: Sequence[PlannedStage], model: CostModel) -> Timeline:
-    """Return when each task of planned stages runs, with the sends between them."""
+def simulate_stages(
+    schedule: PipelineSchedule,
+    stages: Sequence[PlannedStage],
+    model: CostModel,
+    *,
+    times: Sequence[Sequence[int]] | None = None,
+    slower_sends: float = 1.0,
+) -> Timeline:
+    """Return when each task of planned stages runs, with the sends between them.
+
+    times         of the instructions of each stage in ps; None: as predicted
+    slower_sends  how many times as long as predicted a send takes
+    """
+    times = times or [stage.analysis.times_ps for stage in stages]
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for each in list_sends(stages, model, schedule.ranks):
-        sent[each.source, each.target] += each.reshard.time_ps
-    times = []
-    for number, stage in enumerate(stages):
-        one = stage.times
-        passes = one.forward_ps, one.backward_ps, one.weight_ps, one.update_ps
-        times.append(StageTimes(*passes, sent.get((number, number + 1), 0), sent.get((number, number - 1), 0)))
-    ends = [stage.sums_times_ps for stage in stages]
+        sent[each.source, each.target] += round(each.reshard.time_ps * slower_sends)
+    passes = [
+        replace(
+            stage.sum_passes(own),
+            send_forward_ps=sent.get((number, number + 1), 0),
+            send_backward_ps=sent.get((number, number - 1), 0),
+        )
+        for number, (stage, own) in enumerate(zip(stages, times, strict=True))
+    ]
+    ends = [stage.sum_exchanged(own) for stage, own in zip(stages, times, strict=True)]
     exchanges = [
-        SumExchange(each.source, each.target, ends[each.source][0], each.reshard.time_ps, ends[each.target][1])
+        SumExchange(
+            each.source,
+            each.target,
+            ends[each.source][0],
+            round(each.reshard.time_ps * slower_sends),
+            ends[each.target][1],
+        )
         for each in list_exchanges(stages, model, schedule.ranks)
     ]
-    return simulate(schedule, times, exchanges)
+    return simulate(schedule, passes, exchanges)
 
 
 def list_sends(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:

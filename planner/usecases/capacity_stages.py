@@ -22,6 +22,7 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh, MeshAxis
 from planner.judge.mesh_candidates import MeshCandidate, devices_per_tier
 from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_passes_s, min_step_s
+from planner.pipeline_stages.pipeline_interval import find_pipeline_interval
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest
@@ -99,6 +100,7 @@ def plan_candidate_stages(
     """Plan a candidate in its stages, and return its figures."""
     plan = plan_stages_in_full(task, graph, hardware, request=request)
     proven, schedule = plan.certificate, plan.schedule
+    low_s, high_s = find_pipeline_interval(plan) if schedule else (None, None)
     return CandidateResult(
         status=proven.status,
         objective_s=proven.objective_s,
@@ -109,4 +111,6 @@ def plan_candidate_stages(
         wall_s=proven.wall_s,
         schedule=schedule.name if schedule else None,
         bubble=plan.timeline.bubble if schedule else None,
+        low_s=low_s,
+        high_s=high_s,
     )

@@ -63,7 +63,11 @@ def test_a_candidate_with_stages_is_planned_in_full() -> None:
     number = search.frontier()[0]
     plan = plan_in_full(search, number)
     assert plan.devices == search.question.candidates[number].devices  # type: ignore[union-attr]
-    assert search.outcomes[number].bubble is not None
+    outcome = search.outcomes[number]
+    assert outcome.bubble is not None
+    assert outcome.low_s is not None
+    assert outcome.high_s is not None
+    assert outcome.low_s < plan.certificate.objective_s < outcome.high_s  # type: ignore[operator]
 
 
 def test_numbers_of_devices_take_turns() -> None:

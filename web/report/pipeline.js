@@ -22,6 +22,7 @@ export function pipelineView(plan) {
       facts([
         ["schedule", `${schedule.name}, ${count(schedule.microbatches)} micro-batches`],
         ["devices", `${count(cost.devices)} in ${count(schedule.ranks)} ranks`],
+        ["expected between", cost.low_s && `${time(cost.low_s)} and ${time(cost.high_s)}`],
         ["bubble", share(cost.bubble)],
         ["model FLOPs utilisation", share(cost.mfu)],
         ["sent between stages", `${bytes(cost.sent_bytes)} in a step, by all devices`],
