@@ -36,15 +36,9 @@ def plan_document(
 ) -> ChosenShardings:
     """Plan a document on a mesh of the hardware profile `device`; show progress in a notebook or on a terminal.
 
-    The module or function runs as it is, so that a request of several micro-batches is refused. Raises InvalidRequest
-    for one, if no plan fits the memory or the time was up before one was found, and the errors of an
+    Raises InvalidRequest if no plan fits the memory or the time was up before one was found, and the errors of an
     invalid document or profile.
     """
-    if request and (request.microbatches > 1 or request.global_batch is not None):
-        got = f"microbatches={request.microbatches}, global_batch={request.global_batch}"
-        raise InvalidRequest(
-            "micro-batches", where=name, got=got, wanted="planner.plan, whose plans repeat a step's part"
-        )
     graph = read_graph(document, name, mesh)
     with solving_line() as on_progress:
         plan = pipeline.plan(graph, mesh, read_hardware(device), request=request, on_progress=on_progress)
@@ -56,6 +50,13 @@ def plan_document(
         what = describe_infeasible(*limits, known.reason)
         raise InvalidRequest(what, where=name, wanted="a higher memory limit, or more devices")
     return ChosenShardings(graph, plan.choice, plan)
+
+
+def refuse_microbatches(request: Request | None, name: str, wanted: str) -> None:
+    """Raise InvalidRequest for several micro-batches of what runs as it is; `wanted` is what to call instead."""
+    if request and (request.microbatches > 1 or request.global_batch is not None):
+        got = f"microbatches={request.microbatches}, global_batch={request.global_batch}"
+        raise InvalidRequest("micro-batches", where=name, got=got, wanted=wanted)
 
 
 def read_graph(document: Mapping[str, Any], name: str, mesh: Mesh) -> Graph:

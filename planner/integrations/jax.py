@@ -16,7 +16,7 @@ from planner.export import jax_step, partition_spec
 from planner.frontends.stablehlo import import_text, trace_function
 from planner.frontends.stablehlo.document import ImportedStablehlo
 from planner.frontends.stablehlo.traced_function import TracedFunction
-from planner.integrations.common import ChosenShardings, plan_document
+from planner.integrations.common import ChosenShardings, plan_document, refuse_microbatches
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Shape, Sharding
 from planner.planning.plan_types import Plan, Request
@@ -67,9 +67,10 @@ def plan(
     What a PartitionSpec cannot express is dropped with a warning. Raises InvalidRequest if no plan fits the memory, and
     the errors of tracing and importing.
     """
+    name = str(getattr(function, "__name__", "function"))
+    refuse_microbatches(request, name, "planner.plan, whose plans repeat a step's part")
     ours, theirs = partition_spec.jax_mesh(mesh)
     trace = trace_function(function, *arguments, next=next)
-    name = str(getattr(function, "__name__", "function"))
     imported = import_text(trace.text, name, kinds, next_outputs=trace.text_next_outputs)
     chosen = plan_document(imported.document, name, ours, device=device, request=request)
     return JaxPlan(*_JaxExport(ours, theirs).sharding_trees(trace, imported, chosen), theirs, chosen.plan)

@@ -26,7 +26,7 @@ from planner.export.torch_program.modules import PlannedModule, TracedStep, chec
 from planner.frontends.torch import build_graph_document, build_module_document
 from planner.frontends.torch.capture import trace_module
 from planner.frontends.zoo.update import MasterMode, parse_training
-from planner.integrations.common import ChosenShardings, load_planned_program, plan_document
+from planner.integrations.common import ChosenShardings, load_planned_program, plan_document, refuse_microbatches
 from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
@@ -88,6 +88,7 @@ def plan(
 
     Raises InvalidRequest if no plan fits the memory, and the errors of tracing and importing.
     """
+    refuse_microbatches(request, type(module).__name__, "planner.torch.parallelize, which runs them")
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
     document = build_module_document(
         module, example_inputs, keywords or {}, train=train, clip_grad_norm=clip_grad_norm, master=master
@@ -114,7 +115,8 @@ def parallelize(
     returns its loss is planned with an optimizer's memory (`adamw`); any optimizer of torch then updates its
     parameters. `plan` is the file of a plan of this module, which the first process reads instead of planning: mesh,
     hardware and request are the plan's. `device` names a hardware profile, `device_type` is torch's. Results that
-    devices do not hold whole are DTensors.
+    devices do not hold whole are DTensors. A request or plan of several micro-batches is planned for the inputs of one;
+    the module then takes all of them at once, in a first dim of each tensor, and its loss is the sum of theirs.
 
     Raises InvalidMesh where the processes are not as many as the devices or the plan's mesh is another, InvalidRequest
     for a plan of another module or of another version of torch, InvalidSharding for a program that PyTorch cannot

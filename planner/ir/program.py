@@ -10,7 +10,7 @@ each but the last, except for accumulators.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -221,6 +221,17 @@ def infer_results(instruction: Instruction, values: Mapping[str, ShardedValue], 
                 result: ShardedValue(op.results[position], instruction.result_sharding(position, mesh))
                 for position, result in enumerate(results)
             }
+
+
+def follow_update(program: Program, parameter: str) -> list[Reshard]:
+    """Return the moves from the parameter as it is updated to the parameter as the next step reads it."""
+    number = next(number for number, name in program.graph.state_outputs.items() if name == parameter)
+    made_by = {result: done for done in program.instructions for result in done.results}
+    value, moves = program.outputs[number], list[Reshard]()
+    while isinstance(done := made_by.get(value), Reshard):
+        moves.insert(0, replace(done, result=moves[0].operand if moves else parameter))
+        value = done.operand
+    return moves
 
 
 def _check_sharding(op: Op, position: int, got: Sharding, *, wanted: Sharding) -> None:

@@ -3,8 +3,9 @@
 Bytes are summed over all processes: where a block does not divide by the ring, the formulas' shares of a process are no
 whole numbers, but their sum is. `parallelize` leaves the update to the optimizer: collectives of the update do not run,
 but for those that bring a parameter into the layout in which the next step reads it, which run first in forward, under
-the parameter's name. Memory is compared for what the functions are given: without optimizer states for `parallelize`,
-and with the data of all micro-batches for an exported step, where the plan counts those of one.
+the parameter's name. Memory is compared for what the functions are given: under `parallelize` without optimizer states,
+and with parameters also as they are updated, and sums of results beside those of a micro-batch; with the data of all
+micro-batches, where the plan counts those of one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.choose.cost import PICO, CostModel
 from planner.documents.hardware import load_planned_hardware
 from planner.documents.profiler_trace import ProfiledOp
@@ -22,11 +26,13 @@ from planner.documents.run_trace import RunTraceDocument
 from planner.documents.schemas import PlanDocument
 from planner.errors import InvalidRequest
 from planner.ir.accounting import count_live_bytes, count_received_bytes, count_value_bytes
-from planner.ir.program import OpCall, Program
+from planner.ir.program import OpCall, Program, follow_update
 from planner.judge.analysis import Analysis
 
 WHOLE_STEP = "program"
 """The function of an exported program, update included."""
+TRAINING_STEP = "step"
+"""The function of all micro-batches of a step, without the update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,9 @@ class _Run:
         following = {name: self.program.outputs[place] for place, name in self.program.graph.state_outputs.items()}
         totals: dict[str, float] = defaultdict(float)
         for trace in self.traces:
-            for function in trace.functions.values():
+            # Of several micro-batches, forward alone is an evaluation.
+            step = trace.functions.get(TRAINING_STEP)
+            for function in trace.functions.values() if step is None else [step]:
                 for name, size in function.received_bytes.items():
                     totals[following.get(name, name)] += size
         return {name: round(size) for name, size in totals.items()}
@@ -117,15 +125,7 @@ def _compare_collectives(run: _Run) -> list[dict[str, Any]]:
 
 def _compare_memory(run: _Run) -> list[dict[str, Any]]:
     """Return, for every process, the most held between instructions, with temporaries, and as predicted."""
-    program = run.program
-    live = count_live_bytes(program)
-    for name in program.stacked:
-        live = live + (program.graph.microbatches - 1) * count_value_bytes(program, name)
-    if not run.is_whole_step:
-        live = live[: program.loop_end]
-        for entry in program.graph.inputs:
-            live = live - (count_value_bytes(program, entry.id) if entry.kind == "optimizer_state" else 0)
-    peaks = live.max(axis=0).tolist()
+    peaks = _predict_held(run).max(axis=0).tolist()
     rows = []
     for trace, predicted in zip(run.traces, peaks, strict=True):
         most = max(trace.functions.values(), key=lambda each: each.peak_bytes)
@@ -140,6 +140,26 @@ def _compare_memory(run: _Run) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _predict_held(run: _Run) -> NDArray[np.int64]:
+    """Return the bytes `[instructions, devices]` of a step that the functions hold."""
+    program, graph = run.program, run.program.graph
+    live = count_live_bytes(program)
+    for name in program.stacked:
+        live = live + (graph.microbatches - 1) * count_value_bytes(program, name)
+    if run.is_whole_step:
+        return live
+    live = live[: program.loop_end]
+    for entry in graph.inputs:
+        live = live - (count_value_bytes(program, entry.id) if entry.kind == "optimizer_state" else 0)
+    for name in graph.state_outputs.values():
+        for move in follow_update(program, name)[:1]:
+            live = live + count_value_bytes(program, move.operand)
+    if graph.microbatches > 1:
+        results = (value for number, value in enumerate(program.outputs) if number not in graph.state_outputs)
+        live = live + sum(count_value_bytes(program, value) for value in results)
+    return live
 
 
 class _Times:

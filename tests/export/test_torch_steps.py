@@ -26,6 +26,7 @@ pytestmark = pytest.mark.frameworks("torch")
 
 NEAR = 1e-6
 MESH = "dp=2,tp=2"
+MICRO = Request(deterministic=True, gap=0.05, microbatches=3)
 
 
 def _train(folder: Path, trainings: list[Training]) -> list[Trained]:
@@ -58,6 +59,21 @@ def test_standard_layouts_and_recomputation_train_as_the_unsharded_module(tmp_pa
     zero, fsdp = Training("unet", MESH, request), Training("resnet", MESH, replace(request, layout="fsdp"), "adamw")
     tight = Training("gpt2", MESH, Request(225_000, recompute="auto", gap=0.05, time_limit_s=60), "adamw")
     *_, recomputed = _train(tmp_path, [zero, fsdp, tight])
+    assert recomputed.recomputed > 0
+
+
+def test_micro_batches_train_as_the_unsharded_module_with_gradients_added_up(tmp_path: Path) -> None:
+    """Parameters that are gathered once in a step, and gradients that are reduced after the last micro-batch."""
+    _train(tmp_path, [Training("gnn", MESH, replace(MICRO, layout="zero1"))])
+
+
+@pytest.mark.slow
+def test_micro_batches_train_under_every_plan_and_compiled(tmp_path: Path) -> None:
+    tight = replace(MICRO, memory_limit_bytes=225_000, recompute="auto", time_limit_s=60, deterministic=False)
+    requests = [replace(MICRO, layout="fsdp"), MICRO, tight]
+    trainings = [Training("gpt2", MESH, request, "adamw") for request in requests]
+    compiled = Training("gnn", MESH, replace(MICRO, layout="zero1"), is_compiled=True)
+    *_, recomputed, _ = _train(tmp_path, [*trainings, compiled])
     assert recomputed.recomputed > 0
 
 

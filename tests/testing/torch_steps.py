@@ -77,11 +77,18 @@ def train_over_gloo(folder: Path, trainings: Sequence[Training]) -> list[list[Tr
 def train(asked: Training, folder: Path) -> Trained:
     """Train, save and resume, planned and unsharded. Files go to the folder."""
     began = time.process_time()
-    whole, inputs = seeded(asked.model, 1)
+    whole, example = seeded(asked.model, 1)
     make = OPTIMIZERS[asked.optimizer]
-    unsharded = take_steps(whole, make(whole.parameters()), inputs, STEPS)
+    batches = [tuple(_differ(each, number) for each in example) for number in range(asked.request.microbatches)]
+
+    def add_losses(*_: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the losses of all micro-batches: its gradients are theirs, added up."""
+        return torch.stack([whole(*batch) for batch in batches]).sum()
+
+    unsharded = take_steps(add_losses, make(whole.parameters()), example, STEPS)
     module, _ = seeded(asked.model, 1 + dist.get_rank())  # the first rank's values count
-    planned = planner.torch.parallelize(module, inputs, asked.mesh, train="adamw", request=asked.request)
+    planned = planner.torch.parallelize(module, example, asked.mesh, train="adamw", request=asked.request)
+    inputs = tuple(map(torch.stack, zip(*batches, strict=True))) if len(batches) > 1 else example
     optimizer = make(planned.parameters())
     # aot_eager traces forward and backward as inductor does, without a compiler of C++.
     called = torch.compile(planned, fullgraph=True, backend="aot_eager") if asked.is_compiled else planned
@@ -104,6 +111,11 @@ def train(asked: Training, folder: Path) -> Trained:
         unwaited=torch._C._distributed_c10d._get_work_registry_size(),
         cpu_s=time.process_time() - began,
     )
+
+
+def _differ(tensor: torch.Tensor, number: int) -> torch.Tensor:
+    """Return the input of a micro-batch: numbers moved by a part of one, ids moved on."""
+    return tensor + number / 8 if tensor.is_floating_point() else tensor.flatten().roll(number).reshape(tensor.shape)
 
 
 def _resume(planned: Any, called: Any, make: Any, *, inputs: Any, folder: Path) -> list[float]:

@@ -42,9 +42,8 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest
 from planner.export.torch_program.op_functions import dtype_name
-from planner.export.torch_program.steps import follow_update
 from planner.ir.graph import Input
-from planner.ir.program import Program
+from planner.ir.program import Program, follow_update
 from planner.ir.sharding import held_bounds
 
 METADATA, WHOLE = ".metadata", "a folder that torch.distributed.checkpoint.save wrote"

@@ -58,7 +58,7 @@ class _PlacedValue:
 class _PlannedStep:
     """What the first process tells the others: the program's text and ends, and gradients' placements by input.
 
-    `kept` are the arguments that backward reads.
+    `kept` are the arguments that backward reads. Of several micro-batches, inputs have a part each in a first dim.
     """
 
     text: str
@@ -68,6 +68,7 @@ class _PlannedStep:
     results: tuple[_PlacedValue, ...]
     gradients: Mapping[str, JoinedPlacements]
     inputs: Mapping[str, InputName | PlainValue]
+    microbatches: int
 
 
 def check_processes(mesh: Mesh) -> None:
@@ -130,8 +131,8 @@ def _describe_step(traced: TracedStep) -> _PlannedStep:
     buffers = {entry.next: entry for entry in graph.inputs if entry.kind == "buffer" and entry.next}
 
     def placed(value: str, end: str, kind: str, *, name: str) -> _PlacedValue:
-        held = program.values[value]
-        return _PlacedValue(end, value, kind, name, _place(program, value), held.type.shape)
+        first = (graph.microbatches,) if value in program.stacked else ()
+        return _PlacedValue(end, value, kind, name, _place(program, value), (*first, *program.values[value].type.shape))
 
     arguments = tuple(
         placed(value, name, inputs[name].kind, name=inputs[name].name) for name, value in step.arguments.items()
@@ -144,7 +145,9 @@ def _describe_step(traced: TracedStep) -> _PlannedStep:
         for value, end in zip(step.results, wanted, strict=True)
     )
     gradients = {name: _place(program, value) for name, value in step.gradients.items()}
-    return _PlannedStep(step.text, program.mesh, arguments, step.kept, results, gradients, traced.inputs)
+    return _PlannedStep(
+        step.text, program.mesh, arguments, step.kept, results, gradients, traced.inputs, graph.microbatches
+    )
 
 
 def _place(program: Program, value: str) -> JoinedPlacements:
@@ -237,9 +240,9 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
         tensor = inputs.get(each.name)
         if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != each.shape:
             got = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-            raise InvalidRequest(
-                "input", where=each.name, got=got, wanted=f"a tensor of shape {each.shape}, as planned"
-            )
+            count = self.planned.microbatches
+            wanted = f"a tensor of shape {each.shape}, as planned" + (f": {count} micro-batches" if count > 1 else "")
+            raise InvalidRequest("input", where=each.name, got=got, wanted=wanted)
         return self.program["part_of"](tensor, *self.program["ARGUMENTS"][each.value][dist.get_rank()])
 
     def _global(self, each: _PlacedValue, tensor: torch.Tensor) -> torch.Tensor:
@@ -251,11 +254,11 @@ class PlannedModule(torch.nn.Module):  # type: ignore[misc]  # torch is untyped 
 
 
 class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
-    """The forward and backward programs as one op of torch's autograd."""
+    """The forward and backward programs as one op of torch's autograd; of several micro-batches, forward runs both."""
 
     @staticmethod
     def forward(ctx: Any, step: PlannedModule, *local: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made = step.run("forward", local)
+        made = step.run("forward" if step.planned.microbatches == 1 else "step", local)
         count = len(step.planned.results)
         ctx.step = step
         kept = zip(step.planned.arguments, local, strict=True)
@@ -265,6 +268,6 @@ class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped 
     @staticmethod
     def backward(ctx: Any, loss: torch.Tensor, *others: Any) -> tuple[torch.Tensor | None, ...]:
         step = ctx.step
-        made = step.run("backward", ctx.saved_tensors)
+        made = step.run("backward", ctx.saved_tensors) if step.planned.microbatches == 1 else ctx.saved_tensors
         scaled = {name: grad * loss for name, grad in zip(step.planned.gradients, made, strict=True)}
         return None, *(scaled.get(each.id) for each in step.planned.arguments)

@@ -68,41 +68,21 @@ def print_torch(program: Program) -> str:
     """Return the module. Raises InvalidSharding, naming the op, for what PyTorch cannot express."""
     writer = ProgramWriter(program)
     arguments = [name for name, _ in program.arguments]
-    loop = _write_loop(program, writer) if program.graph.microbatches > 1 else None
-    once = program.instructions if loop is None else program.instructions[program.loop_end :]
-    body = writer.function("program", arguments, once, results=program.outputs, first=loop.call if loop else ())
+    repeated, once = program.instructions[: program.loop_end], program.instructions[program.loop_end :]
+    loop = writer.loop("micro_batch", repeated, program.carried) if program.graph.microbatches > 1 else None
+    listed = program.instructions if loop is None else [loop, *once]
+    body = writer.function("program", arguments, listed, results=program.outputs)
     results = dict(zip(program.graph.outputs, program.outputs, strict=True))
     return writer.module([*([loop.text] if loop else []), body], arguments, results)
 
 
-class _Loop(NamedTuple):
-    """The function of a micro-batch, and the lines that call it for each."""
+class MicroBatchLoop(NamedTuple):
+    """The function of a micro-batch, the lines that call it for each, and what they read and leave."""
 
     text: str
-    call: list[str]
-
-
-def _write_loop(program: Program, writer: ProgramWriter) -> _Loop:
-    repeated, names = program.instructions[: program.loop_end], writer.names
-    data, carried = program.graph.data, program.carried
-    read = {name for done in repeated for name in done.operands}
-    given = [name for name, _ in program.arguments if name in read]
-    computed = [name for name in carried if name not in data]
-    sums = [name for done in repeated if is_accumulation(done) for name in done.results]
-    text = writer.function("micro_batch", [*given, *sums], repeated, results=computed)
-    entered = [f"{names[name]}[number]" if name in data else names[name] for name in given]
-    call = f"micro_batch({', '.join([*entered, *(names[name] for name in sums)])})"
-    dropped = [f"    {names[name]} = None" for name in computed if name not in sums]
-    return _Loop(
-        text,
-        [
-            *(f"{names[name]} = None" for name in sums),
-            "for number in range(MICROBATCHES):",
-            *dropped,
-            f"    ({''.join(f'{names[name]}, ' for name in computed)}) = {call}",
-            *(f"{names[name]} = {names[name]}[-1]" for name in carried if name in data),
-        ],
-    )
+    lines: list[str]
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 class ProgramWriter:
@@ -117,27 +97,50 @@ class ProgramWriter:
         self,
         name: str,
         arguments: Sequence[str],
-        instructions: Sequence[Instruction],
+        instructions: Sequence[Instruction | MicroBatchLoop],
         *,
         results: Sequence[str],
-        first: Sequence[str] = (),
     ) -> str:
-        """Return the text of instructions as a function; what neither they nor its results read again is deleted.
-
-        `first` are lines before theirs.
-        """
+        """Return the text of instructions as a function; what neither they nor its results read again is deleted."""
         last = {value: place for place, done in enumerate(instructions) for value in (*done.results, *done.operands)}
-        kept, lines, scope = {*arguments, *results}, [*first], ""
+        kept, lines, scope = {*arguments, *results}, list[str](), ""
         for place, done in enumerate(instructions):
             here = f"# {done.op.phase} {done.op.scope}".strip() if isinstance(done, OpCall) else scope
             lines += [here] if here != scope else []
-            lines.append(self._line(done))
+            lines += done.lines if isinstance(done, MicroBatchLoop) else [self._line(done)]
             scope, used = here, dict.fromkeys((*done.operands, *done.results))
             if dying := [self.names[value] for value in used if last[value] == place and value not in kept]:
                 lines.append(f"del {', '.join(dying)}")
         lines.append("return (" + "".join(f"{self.names[value]}, " for value in results) + ")")
         body = "".join(f"    {line}\n" for line in lines)
         return f"def {name}({', '.join(self.names[value] for value in arguments)}):\n{body}"
+
+    def loop(
+        self, name: str, repeated: Sequence[Instruction], carried: Sequence[str], *, added: Sequence[str] = ()
+    ) -> MicroBatchLoop:
+        """Return the loop of instructions over the micro-batches; of what is `carried`, sums are added to in place.
+
+        Values of `added`, which the instructions make anew in each micro-batch, are left as their sums.
+        """
+        program, names = self.program, self.names
+        data, read = program.graph.data, {value for done in repeated for value in done.operands}
+        given = [value for value, _ in program.arguments if value in read]
+        computed = [value for value in carried if value not in data]
+        sums = [value for done in repeated if is_accumulation(done) for value in done.results]
+        text = self.function(name, [*given, *sums], repeated, results=computed)
+        entered = [f"{names[value]}[number]" if value in data else names[value] for value in given]
+        totals = {value: f"total_{names[value]}" for value in added}
+        lines = [
+            *(f"{each} = None" for each in (*(names[value] for value in sums), *totals.values())),
+            "for number in range(MICROBATCHES):",
+            *(f"    {names[value]} = None" for value in computed if value not in sums),
+            f"    ({''.join(f'{names[value]}, ' for value in computed)}) = "
+            f"{name}({', '.join([*entered, *(names[value] for value in sums)])})",
+            *(f"    {each} = total({each}, {names[value]})" for value, each in totals.items()),
+            *(f"{names[value]} = {each}" for value, each in totals.items()),
+            *(f"{names[value]} = {names[value]}[-1]" for value in carried if value in data),
+        ]
+        return MicroBatchLoop(text, lines, tuple(given), tuple(carried))
 
     def _line(self, done: Instruction) -> str:
         operands = [self.names[name] for name in done.operands]

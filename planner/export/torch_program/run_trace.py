@@ -5,7 +5,7 @@ line. Each line is a `record_function` scope with the name of the plan's op, or 
 that a profiler's trace has the plan's names. The bytes of a collective are those that a process receives by the ring's
 formulas, of the tensors that torch's collective is called with; memory is that of all storages that are alive, a
 function's arguments included. A collective is waited for in its line. A value with a NaN ends the run on every
-process. Compiled functions are not followed.
+process. What torch.compile has made runs uncompiled in the whole process, so that it is followed.
 """
 
 from __future__ import annotations
@@ -103,9 +103,13 @@ def count_received(op: str, given: Sequence[Any]) -> float:
 
 
 class ProgramTrace:
-    """The trace of this process: functions of a program that were followed, in a file that every call writes anew."""
+    """The trace of this process: functions of a program that were followed, in a file that every call writes anew.
+
+    Making one turns torch.compile off in the process.
+    """
 
     def __init__(self, graph: str, folder: str) -> None:
+        torch.compiler.set_stance("force_eager")
         self.graph, self.functions = graph, dict[str, dict[str, Any]]()
         self.path = Path(FOLDER if folder == "1" else folder, f"{python_name(graph)}-rank-{dist.get_rank()}.json")
 
@@ -115,8 +119,6 @@ class ProgramTrace:
 
         @wraps(function)
         def run(*arguments: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return function(*arguments)
             followed = _FollowedCall(function, lines, arguments)
             results = followed.run(arguments)
             self._add(function.__name__, followed)

@@ -5,23 +5,28 @@ the arguments that it reads and these, and returns the gradients, each as the op
 A parameter that is updated in another layout than it is read in is an argument as it is updated, and forward begins
 with the collectives that follow the update in the plan (ZeRO's gathering of parameters, a step later). Forward ends
 before the first op of the backward pass. Recomputed ops are the plan's own, in backward.
+
+Of a step of several micro-batches, `step` is forward and backward of all of them, as the plan accumulates and reduces
+gradients: it returns the sums of the results, and the gradients. `forward` returns the results' sums alone. Both begin
+with the collectives that follow the update, which run once in a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from planner.errors import InvalidGraph
+from planner.errors import InvalidGraph, InvalidSharding
 from planner.export.torch_program.programs import ProgramWriter
 from planner.ir.graph import Graph
-from planner.ir.program import Instruction, OpCall, Program, Reshard
+from planner.ir.program import Instruction, OpCall, Program, follow_update, is_accumulation
+from planner.ir.sharding import Reduction
 
 
 @dataclass(frozen=True, slots=True)
 class StepFunctions:
     """The module's text, its arguments' values by input, the inputs of those that backward reads, the results' values,
-    and gradients by parameter."""
+    and gradients by parameter. Nothing of forward is read by the backward of a step of several micro-batches."""
 
     text: str
     arguments: Mapping[str, str]
@@ -42,25 +47,72 @@ def write_step(program: Program, results: Sequence[str], parameters: Sequence[st
     updated = {name: follow_update(program, name) for name in gradients}
     first = [done for moves in updated.values() for done in moves]
     listed = _needed([*first, *program.instructions], [*ends, *gradients.values()])
+    held = {name: moves[0].operand for name, moves in updated.items() if moves}
+    read = {name for done in listed for name in done.operands}
+    arguments = {name: held.get(name, name) for name, _ in program.arguments if name in read or name in ends}
+    writer, given = ProgramWriter(program), [*arguments.values()]
+    if program.graph.microbatches > 1:
+        kept, bodies = list[str](), _write_loops(writer, listed, given, ends=ends, gradients=[*gradients.values()])
+    else:
+        kept, bodies = _write_passes(writer, listed, arguments, ends=ends, gradients=[*gradients.values()])
+    text = writer.module(bodies, given, dict(zip(results, ends, strict=True)))
+    return StepFunctions(text, arguments, tuple(kept), tuple(ends), gradients)
+
+
+def _write_passes(
+    writer: ProgramWriter,
+    listed: list[Instruction],
+    arguments: Mapping[str, str],
+    *,
+    ends: list[str],
+    gradients: list[str],
+) -> tuple[list[str], list[str]]:
+    """Return the inputs of the arguments that backward reads, and the texts of forward and backward."""
     cut = next((k for k, done in enumerate(listed) if _phase(done) == "backward"), len(listed))
     # The program may move a result after the backward pass has begun.
     early = {done.results for done in (*listed[:cut], *_needed(listed, ends))}
     before = [done for done in listed if done.results in early]
     after = [done for done in listed if done.results not in early]
     made = {name for done in before for name in done.results}
-    read = {name for done in after for name in done.operands} | set(gradients.values())
-    saved = [name for name in program.values if name in made & read]
-    held = {name: moves[0].operand for name, moves in updated.items() if moves}
-    used = [name for name, _ in program.arguments if name in _read(listed) or name in ends]
-    arguments = {name: held.get(name, name) for name in used}
+    read = {name for done in after for name in done.operands} | set(gradients)
+    saved = [name for name in writer.program.values if name in made & read]
     kept = [name for name, value in arguments.items() if value in read]
-    writer = ProgramWriter(program)
-    bodies = [
+    return kept, [
         writer.function("forward", [*arguments.values()], before, results=[*ends, *saved]),
-        writer.function("backward", [*kept, *saved], after, results=list(gradients.values())),
+        writer.function("backward", [*kept, *saved], after, results=gradients),
     ]
-    text = writer.module(bodies, [*arguments.values()], dict(zip(results, ends, strict=True)))
-    return StepFunctions(text, arguments, tuple(kept), tuple(ends), gradients)
+
+
+def _write_loops(
+    writer: ProgramWriter, listed: list[Instruction], arguments: list[str], *, ends: list[str], gradients: list[str]
+) -> list[str]:
+    """Return the texts of forward and of the step, each with that of one of its micro-batches.
+
+    Results, and gradients that do not depend on data, which have no accumulator, are added up as they are.
+    """
+    bodies = list[str]()
+    for name, left in (("forward", ends), ("step", [*ends, *gradients])):
+        needed = _needed(listed, left)
+        in_loop = {done.results for done in writer.program.instructions[: writer.program.loop_end]}
+        repeated = [done for done in needed if done.results in in_loop]
+        first = needed[: needed.index(repeated[0])]
+        once = [done for done in needed[len(first) :] if done.results not in in_loop]
+        read = {*left, *(value for done in once for value in done.operands)}
+        sums = [value for done in repeated if is_accumulation(done) for value in done.results]
+        added = [value for done in repeated for value in done.results if value in read and value not in sums]
+        _check_added(writer.program, added)
+        loop = writer.loop(f"{name}_of_micro_batch", repeated, [*sums, *added], added=added)
+        bodies += [loop.text, writer.function(name, arguments, [*first, loop, *once], results=left)]
+    return bodies
+
+
+def _check_added(program: Program, added: Sequence[str]) -> None:
+    """Check that the terms of a value are those of a sum. Raises InvalidSharding, naming the value, where not."""
+    for value in added:
+        sharding = program.values[value].sharding
+        if sharding.partial and sharding.reduction not in (Reduction.SUM, Reduction.AVERAGE):
+            what, got = "a result of several micro-batches", str(sharding.reduction)
+            raise InvalidSharding(what, where=f"value {value!r}", got=got, wanted="a sum or an average over devices")
 
 
 def find_gradients(program: Program, parameters: Sequence[str]) -> dict[str, str]:
@@ -102,17 +154,6 @@ def _list_read(graph: Graph, value: str) -> set[str]:
     return seen - made_by.keys()
 
 
-def follow_update(program: Program, parameter: str) -> list[Reshard]:
-    """Return the moves from the parameter as it is updated to the parameter as the next step reads it."""
-    number = next(number for number, name in program.graph.state_outputs.items() if name == parameter)
-    made_by = {result: done for done in program.instructions for result in done.results}
-    value, moves = program.outputs[number], list[Reshard]()
-    while isinstance(done := made_by.get(value), Reshard):
-        moves.insert(0, replace(done, result=moves[0].operand if moves else parameter))
-        value = done.operand
-    return moves
-
-
 def _needed(instructions: list[Instruction], ends: Sequence[str]) -> list[Instruction]:
     """Return the instructions on which values depend."""
     wanted, kept = set(ends), []
@@ -125,7 +166,3 @@ def _needed(instructions: list[Instruction], ends: Sequence[str]) -> list[Instru
 
 def _phase(done: Instruction) -> str | None:
     return done.op.phase if isinstance(done, OpCall) else None
-
-
-def _read(instructions: Sequence[Instruction]) -> set[str]:
-    return {name for done in instructions for name in done.operands}
