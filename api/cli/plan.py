@@ -104,12 +104,14 @@ def _leave_time(deadline: Deadline, following: Sequence[object]) -> Deadline:
 
 
 def _write_proof(path: Path, document: dict[str, Any], choice: Choice, *, request: Request) -> None:
-    """Write the proof of a plan, or say that there was no time for one."""
+    """Write the proof of a plan, or say why there is none: the plan is written in any case."""
     try:
         with report_progress(pipeline.start_deadline(request, command_start())) as report:
             proof = prove_plan(document, choice, report=report)
     except TimeLimitReached:
         typer.echo(f"shardplan: {path}: no proof is written, as the time limit was up", err=True)
+    except InvalidRequest as error:
+        typer.echo(f"shardplan: {path}: no proof is written: {error}", err=True)
     else:
         write_json(path, proof)
 

@@ -10,6 +10,7 @@ from planner.documents.strict_model import Size, StrictModel, Version
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Exact = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
+MAX_POTENTIALS = 10_000_000
 
 
 class PriceDocument(StrictModel):
@@ -37,4 +38,4 @@ class ProofDocument(StrictModel):
     scale: Annotated[int, Field(ge=1, le=1 << 59)]
     shift: Annotated[int, Field(ge=0, le=60)]
     prices: Annotated[list[PriceDocument], Field(max_length=1_000_000, fail_fast=True)]
-    potentials: Annotated[list[Exact], Field(max_length=10_000_000, fail_fast=True)]
+    potentials: Annotated[list[Exact], Field(max_length=MAX_POTENTIALS, fail_fast=True)]

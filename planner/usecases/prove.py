@@ -21,7 +21,7 @@ from planner.documents.hardware import load_planned_hardware
 from planner.documents.plan_sections import NothingDocument
 from planner.documents.plans import parse_plan
 from planner.documents.programs import load_program, load_step
-from planner.documents.proof_sections import ProofDocument
+from planner.documents.proof_sections import MAX_POTENTIALS, ProofDocument
 from planner.documents.schemas import PlanDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.judge.analysis import Analysis
@@ -32,8 +32,8 @@ from planner.planning.timed_formulation import formulate_in_time
 
 SECONDS = 30.0
 """Seconds' worth of the solver's work for the multipliers and messages of a proof."""
-SEARCH_SHARE = 0.4
-"""The share of the time left for these; the rest is for adding up the bound that they prove."""
+SECONDS_PER_PAIR = 5e-9
+"""About what the last pass of messages and adding up the bound take for each pair of strategies of the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,18 @@ def prove_plan(
 ) -> dict[str, Any]:
     """Return the proof of a plan document (a JSON object) with this choice; the same plan has the same proof.
 
-    With a deadline (that of `report`) the search for its numbers ends after a share of the time that is left after
-    formulating, and what was known by then is the proof. Raises TimeLimitReached where the time is up before that is
-    checked.
+    With a deadline (that of `report`) the search for its numbers ends in time for adding up what they prove. Raises
+    TimeLimitReached where there is no time for that, and InvalidRequest for a problem whose proof is too large.
     """
     report = report or ProgressReporter(Deadline(), None)
     plan = parse_plan(raw, "plan")
     step_ps, question = _count_step(plan), _rebuild(plan, report)
     report.begin("proving")
-    arrays, limit, ends = question.problem.arrays, question.problem.limit, report.deadline
-    ends = ends.sooner((1 - SEARCH_SHARE) * (ends.left_s or 0.0))
+    arrays, limit = question.problem.arrays, question.problem.limit
+    if (count := int((arrays.height + arrays.width).sum())) > MAX_POTENTIALS:
+        raise InvalidRequest("numbers of a proof", got=f"{count:,}", wanted=f"a problem of at most {MAX_POTENTIALS:,}")
+    ends = report.deadline.sooner(SECONDS_PER_PAIR * arrays.pairs)
+    ends.check()
     dual = solvers.compute_exact_dual(
         question.problem, encode_choice(question, choice), seconds=seconds, stopped=lambda: ends.left_s == 0.0
     )

@@ -23,6 +23,7 @@ from planner.errors import InvalidRequest, ShardplanError
 from planner.judge import dual_certificate
 from planner.judge.dual_certificate import CertificateRefused, DualCertificate, compute_bound
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
+from planner.usecases import prove
 from planner.usecases.prove import Proven, prove_plan, verify_plan
 from solvers import IMPOSSIBLE, Node, Problem, compute_exact_dual
 from tests.testing.command_line import ROOT, shardplan
@@ -208,6 +209,16 @@ def test_the_time_limit_ends_the_check_of_a_proof_also_while_its_bound_is_added_
     zero = DualCertificate(1, 0, {}, np.zeros(count, np.int64))
     with pytest.raises(TimeLimitReached):
         compute_bound(problem.arrays, problem.limit, zero, poll=Deadline(0.0).check)
+
+
+def test_a_plan_whose_proof_would_be_too_large_is_written_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prove, "MAX_POTENTIALS", 10)
+    graph, plan, proof = written(tmp_path / "graph.json", GRAPH), tmp_path / "plan.json", tmp_path / "proof.json"
+    told = shardplan("plan", graph, "--mesh", "2x2", "-o", plan, "--proof", proof)
+    assert (told.code, plan.exists(), proof.exists()) == (0, True, False)
+    assert "no proof is written: numbers of a proof" in told.err
 
 
 def test_numbers_that_could_overflow_are_refused() -> None:
