@@ -9,6 +9,7 @@ from functools import cached_property
 from planner.choose.cost import PICO
 from planner.errors import InvalidRequest
 from planner.judge.analysis import Analysis
+from planner.judge.analyzed_plan import AnalyzedPlan
 from planner.judge.diff import LayoutChange, PlanDiff
 from planner.notebook import HtmlTable, notebook_html
 from planner.planning.plan_types import Plan
@@ -30,7 +31,7 @@ class Comparison:
 
     @cached_property
     def changes(self) -> list[LayoutChange]:
-        return PlanDiff(*map(_analysis, (self.base, self.new))).changes()
+        return PlanDiff(*(AnalyzedPlan.of(_analysis(plan)) for plan in (self.base, self.new))).changes()
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

@@ -14,8 +14,9 @@ from typing import Any
 
 from api.client import PlanUnavailable, ServiceClient
 from planner.documents.json_reader import read_compressed, read_json
-from planner.documents.plans import parse_plan
-from planner.documents.schemas import GraphDocument, PinsDocument, PlanDocument, validate_document
+from planner.documents.pipeline_sections import AnyPlanDocument
+from planner.documents.pipelines import FORMAT, parse_any_plan
+from planner.documents.schemas import GraphDocument, PinsDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.usecases.check import FindPlan, PlanOrGraph
 
@@ -26,7 +27,7 @@ FETCHED_REVISION = (
 
 def with_pins(document: PlanOrGraph, pins: Path | None) -> PlanOrGraph:
     """Return a graph with the annotations of a pins file added; a plan has its own. Raises InvalidDocument."""
-    if pins is None or isinstance(document, PlanDocument):
+    if pins is None or not isinstance(document, GraphDocument):
         return document
     pinned = validate_document(PinsDocument, read_json(pins), str(pins)).annotations
     return document.model_copy(update={"annotations": [*document.annotations, *pinned]})
@@ -53,9 +54,9 @@ def fetch_plans_from(server: str) -> FindPlan:
 
     client = ServiceClient(server)
 
-    def find_plan(plan: str) -> PlanDocument | None:
+    def find_plan(plan: str) -> AnyPlanDocument | None:
         try:
-            return parse_plan(client.document(plan), plan)
+            return parse_any_plan(client.document(plan), plan)
         except PlanUnavailable:
             return None
 
@@ -64,12 +65,14 @@ def fetch_plans_from(server: str) -> FindPlan:
 
 def _parse_document(raw: Any, where: str) -> PlanOrGraph:
     form = raw.get("format") if isinstance(raw, dict) else None
-    if form == "shardplan.plan":
-        return parse_plan(raw, where)
+    if form in ("shardplan.plan", FORMAT):
+        return parse_any_plan(raw, where)
     if form == "shardplan.graph":
         return validate_document(GraphDocument, raw, where)
     got = form if isinstance(form, str) else None
-    raise InvalidDocument("neither plan nor graph", where=where, got=got, wanted="shardplan.plan or shardplan.graph")
+    raise InvalidDocument(
+        "neither plan nor graph", where=where, got=got, wanted="shardplan.plan, shardplan.pipeline or shardplan.graph"
+    )
 
 
 def _read_at_revision(text: str, new: Path) -> bytes:

@@ -21,6 +21,7 @@ from api.check.summary import (
     summarize_limit,
     total_rows,
 )
+from api.cli.render_diff import list_stage_rows
 
 Document = dict[str, Any]
 ROWS = 12
@@ -46,6 +47,9 @@ def write_markdown(report: Document, file: str) -> str:
             for part in (f"**{title}: {escape_text(summarize_limit(entry))}**", _format_reasons(entry))
         ]
     parts += [_format_details("Totals", _format_totals(report["totals"], ("base", "new")))]
+    if stages := report.get("stages"):
+        rows = [tuple(map(escape_text, row)) for row in list_stage_rows(stages)]
+        parts.append(_format_details("Stages", _format_table(("", "base", "new", "change"), rows)))
     parts += [part for entry in report["replanned"] for part in _replanned(entry)]
     parts += [f"> {escape_text(remark)}" for remark in list_remarks(report)]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,12 +24,17 @@ TITLES = {
     "communication_s": "communication",
     "collective_bytes": "bytes received",
     "peak_bytes": "peak memory",
+    "bound_s": "lower bound of a step",
+    "bubble_s": "bubble",
+    "sent_bytes": "bytes between stages",
 }
 
 
 def render_diff(comparison: Document) -> Group:
     """Return the page of a comparison: totals, the largest changes in time, changed layouts, memory at the peaks."""
     parts: list[RenderableType] = [_render_totals(comparison["totals"])]
+    if stages := comparison.get("stages"):
+        parts.append(_build_table("Stages", [(what, "", *rest) for what, *rest in list_stage_rows(stages)]))
     terms = sorted(comparison["terms"], key=lambda term: -abs(term["change_ps"]))
     if terms:
         rows = [
@@ -49,7 +55,8 @@ def render_diff(comparison: Document) -> Group:
                 for c in comparison[key]
             ]
             parts.append(_build_table(f"{'Values' if key == 'changes' else 'Ops'} laid out differently", rows))
-    if len(parts) == 1 and not any(total["change"] for total in comparison["totals"].values()):
+    changed = any(comparison[key] for key in ("terms", "changes", "options"))
+    if not changed and not any(total["change"] for total in comparison["totals"].values()):
         parts.append(Text("the plans are equal"))
     if comparison["memory"] and any(comparison["memory"]["change_bytes"].values()):
         parts.append(_render_memory(comparison["memory"]))
@@ -60,6 +67,20 @@ def render_diff(comparison: Document) -> Group:
         )
         parts.append(Text(f"{versions}; `check` separates their differences from those of an edit"))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def list_stage_rows(stages: Document) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what stages compute and hold and which cuts moved: what it is, in both plans, and the change."""
+    nothing: Document = {}
+    for number, (base, new) in enumerate(zip_longest(stages["base"], stages["new"], fillvalue=nothing)):
+        for title, key, show in (("computes", "step_s", format_time), ("peak memory", "peak_bytes", format_bytes)):
+            one, other = base.get(key), new.get(key)
+            shown, shown_new = ("-" if end is None else show(end) for end in (one, other))
+            total = {"base": one, "change": None if one is None or other is None else other - one}
+            yield f"stage {number}: {title}", shown, shown_new, _format_total(total)
+    for cut in stages["moved_cuts"]:
+        moved = "moved" if cut["units"] is None else f"{cut['units']:+} units"
+        yield f"stage {cut['stage']}: begins at", cut["base"] or "-", cut["new"] or "-", moved
 
 
 def _render_totals(totals: Document) -> Table:

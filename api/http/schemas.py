@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
 
 from api.jobs.plan_repository import PlanRecord
 from api.options import ValidationOptions
 from api.webhooks.store import Webhook
 from api.webhooks.url_policy import MAX_URL
+from planner.documents.pipeline_sections import PipelineDocument
+from planner.documents.pipelines import is_pipeline
 from planner.documents.schemas import PlanDocument
 from planner.documents.strict_model import Name, StrictModel
 
@@ -19,7 +21,17 @@ SOLVED: tuple[str, ...] = ("optimal", "feasible", "infeasible")
 """Statuses of plans that have a document."""
 
 PlanId = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of all that determines the plan.")]
-PlanReference = Annotated[PlanDocument | PlanId, Field(description="A plan document, or the id of a plan kept here.")]
+
+
+def _tag_plan(reference: Any) -> str:
+    """Return which kind of reference to a plan a JSON value is."""
+    return "id" if isinstance(reference, str) else "pipeline" if is_pipeline(reference) else "plan"
+
+
+PlanReference = Annotated[
+    Annotated[PlanDocument, Tag("plan")] | Annotated[PipelineDocument, Tag("pipeline")] | Annotated[PlanId, Tag("id")],
+    Field(discriminator=Discriminator(_tag_plan), description="A plan document, or the id of a plan kept here."),
+]
 
 
 class ValidationRequest(ValidationOptions):
@@ -125,6 +137,8 @@ class ComparisonResponse(ResponseModel):
     every exceeded limit with the terms that add up to its change, and the edits nearest to it. The service knows no
     waivers. A plan of another version is planned again first; `replanned` shows how its figures changed, and that
     change is not part of the comparison.
+
+    `stages`, where a plan is in pipeline stages: those of both, and the cuts that are elsewhere (`moved_cuts`).
     """
 
     base: str
@@ -142,6 +156,7 @@ class ComparisonResponse(ResponseModel):
     unused_waivers: list[dict[str, JsonValue]] | None = None
     notes: list[str] | None = None
     replanned: list[dict[str, JsonValue]] | None = None
+    stages: dict[str, JsonValue] | None = None
 
 
 class HardwareResponse(ResponseModel):

@@ -32,6 +32,7 @@ from planner.documents.pipelines import (
     dump_pipeline_report,
     dump_pipeline_verdict,
     is_pipeline,
+    parse_any_plan,
     parse_pipeline,
     run_document,
 )
@@ -132,7 +133,7 @@ def report_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
 
 def check_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return the comparison of a plan with its base; a plan of another version is planned again."""
-    base, new = (parse_plan(task[key], key) for key in ("base", "new"))
+    base, new = (parse_any_plan(task[key], key) for key in ("base", "new"))
     return {}, dump_check(compare_plans(base, new), parse_limits(task["fail_on"], "fail_on"))
 
 

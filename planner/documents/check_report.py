@@ -10,9 +10,9 @@ from datetime import date
 from typing import Any
 
 from planner.choose.cost import PICO
-from planner.documents.diff import dump_regression, dump_unchanged, load_regression, totals_document
+from planner.documents.diff import dump_regression, dump_unchanged, has_program, load_regression, totals_document
 from planner.documents.graphs import load_mesh
-from planner.documents.schemas import PlanDocument
+from planner.documents.pipeline_sections import AnyPlanDocument, PipelineDocument
 from planner.judge.check.edits import Edit, Revision
 from planner.judge.check.limits import MEASURE_UNITS, SHARE_UNITS, Threshold
 from planner.judge.check.measures import ChangedTerm
@@ -56,7 +56,7 @@ def _compared(plans: ComparedPlans, limits: Sequence[Threshold], waivers: Sequen
         }
     document["limits"] = [_dump_unknown_limit(limit, None) for limit in limits]
     document |= _decide_verdict([], waivers, today)
-    if new.program:
+    if has_program(new):
         return {**document, "notes": [*plans.notes, "the base is infeasible: there is nothing to rise from"]}
     return {**document, "exceeded": [_dump_infeasible(base, new)]}
 
@@ -143,15 +143,18 @@ def _dump_waiver(one: Waiver, today: date) -> Document:
     return {"limit": one.limit.text, "reason": one.reason, "expires": expires, "expired": one.expires < today}
 
 
-def _dump_certificate(plan: PlanDocument) -> ProvenObjective:
+def _dump_certificate(plan: AnyPlanDocument) -> ProvenObjective:
+    """Return what is proven of a plan. With any number of stages nothing is proven of the step by itself."""
     solver, measure = plan.solver, plan.request.objective
     gap = to_share_units(solver.gap or 0.0)
-    if measure == "time":
-        return ProvenObjective(measure, round((solver.objective_s or 0.0) / PICO), round(solver.bound_s / PICO), gap)
-    return ProvenObjective(measure, solver.objective_bytes or 0, solver.bound_bytes or 0, gap)
+    if isinstance(plan, PipelineDocument) or measure == "time":
+        is_open = isinstance(plan, PipelineDocument) and plan.request.pipeline.stages is None
+        bound = 0 if is_open else round(solver.bound_s / PICO)
+        return ProvenObjective(measure, round((solver.objective_s or 0.0) / PICO), bound, gap)
+    return ProvenObjective(measure, plan.solver.objective_bytes or 0, plan.solver.bound_bytes or 0, gap)
 
 
-def _dump_infeasible(base: PlanDocument, new: PlanDocument) -> Document:
+def _dump_infeasible(base: AnyPlanDocument, new: AnyPlanDocument) -> Document:
     """Return the broken limit of a new graph without a feasible plan."""
     mesh = load_mesh(new.mesh)
     graphs = read_graph(base, mesh), read_graph(new, mesh)

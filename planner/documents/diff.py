@@ -10,56 +10,69 @@ from typing import Any
 from planner.choose.cost import CostModel
 from planner.documents.graphs import dump_sharding
 from planner.documents.hardware import load_planned_hardware
+from planner.documents.pipeline_sections import AnyPlanDocument, PipelineDocument
+from planner.documents.pipelines import load_pipeline
 from planner.documents.programs import load_program
-from planner.documents.schemas import PlanDocument
+from planner.documents.stage_changes import dump_stage_changes, find_fullest_stage, list_stage_totals
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
+from planner.judge.analyzed_plan import AnalyzedPlan
 from planner.judge.diff import DiffSide, LayoutChange, PlanDiff
 
 TOTALS = ("step_s", "compute_s", "communication_s", "collective_bytes")
 KEYS = ("objective_s", *TOTALS, "peak_bytes")
-NOTHING_KNOWN: Mapping[str, Analysis] = MappingProxyType({})
+STAGE_KEYS = ("objective_s", "bound_s", "step_s", "bubble_s", "collective_bytes", "sent_bytes", "peak_bytes")
+"""The totals where a plan is in stages: `bubble_s` of a step, and `sent_bytes` between stages, which all receive."""
+NOTHING_KNOWN: Mapping[str, AnalyzedPlan] = MappingProxyType({})
 NO_CHANGE: dict[str, Any] = {"changes": [], "options": [], "terms": []}
 
 
-def dump_unchanged(base: PlanDocument | None, new: PlanDocument | None) -> dict[str, Any]:
+def dump_unchanged(base: AnyPlanDocument | None, new: AnyPlanDocument | None) -> dict[str, Any]:
     """Return the comparison of a plan with itself; None stands for a plan that was not made."""
-    numbers = {} if base is None else _totals_of(base)
+    numbers, keys = {} if base is None else _totals_of(base), _list_keys(base, new)
     return {
         "base": base and base.id,
         "new": new and new.id,
         "versions": {"base": base and base.solver.versions, "new": new and new.solver.versions},
-        "totals": {key: {"base": numbers.get(key), "new": numbers.get(key), "change": 0} for key in KEYS},
+        "totals": {key: {"base": numbers.get(key), "new": numbers.get(key), "change": 0} for key in keys},
         **NO_CHANGE,
         "memory": None if base is None else _dump_memory(base, base),
+        **({} if base is None else dump_stage_changes(base, base, None)),
     }
 
 
 def load_regression(
-    base: PlanDocument, new: PlanDocument, known: Mapping[str, Analysis] = NOTHING_KNOWN
+    base: AnyPlanDocument, new: AnyPlanDocument, known: Mapping[str, AnalyzedPlan] = NOTHING_KNOWN
 ) -> PlanDiff | None:
     """Return the programs of two plans side by side, with recomputed figures; None where one is infeasible.
 
     known  figures of programs that need not be read, by the plan's id
     """
-    if not (base.program and new.program):
+    if not (has_program(base) and has_program(new)):
         return None
-    one, other = (known.get(plan.id) or _analysis(plan) for plan in (base, new))
+    one, other = (known.get(plan.id) or _analyze(plan) for plan in (base, new))
     return PlanDiff(one, other)
 
 
-def compare_documents(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
+def has_program(plan: AnyPlanDocument) -> bool:
+    """Return whether a plan is feasible, or known to be."""
+    return bool(plan.stages if isinstance(plan, PipelineDocument) else plan.program)
+
+
+def compare_documents(base: AnyPlanDocument, new: AnyPlanDocument) -> dict[str, Any]:
     """Return the differences between two plans: totals with change = new - base, None where a plan has no number.
 
     `changes` are values with another sharding, `options` ops with another split, under their name in the new plan
     (`base_name` where the base has another), None on a side that lacks them. `terms` are changed times of ops and of
-    the collectives of values; their changes add up to the step's, in ps. `memory` says what fills each peak.
+    the collectives of values; their changes add up to the step's, in ps; of stages, to what all of them compute.
+    `memory` says what fills each peak. `stages`, where a plan has some, are those of both, with the cuts that are
+    elsewhere.
     """
     return dump_regression(base, new, load_regression(base, new))
 
 
-def dump_regression(base: PlanDocument, new: PlanDocument, diff: PlanDiff | None) -> dict[str, Any]:
+def dump_regression(base: AnyPlanDocument, new: AnyPlanDocument, diff: PlanDiff | None) -> dict[str, Any]:
     """Return the comparison of programs that are side by side already."""
     return {
         "base": base.id,
@@ -68,18 +81,26 @@ def dump_regression(base: PlanDocument, new: PlanDocument, diff: PlanDiff | None
         "totals": totals_document(base, new),
         **(NO_CHANGE if diff is None else _dump_differences(diff)),
         "memory": _dump_memory(base, new),
+        **dump_stage_changes(base, new, diff),
     }
 
 
-def totals_document(base: PlanDocument, new: PlanDocument) -> dict[str, dict[str, float | None]]:
+def totals_document(base: AnyPlanDocument, new: AnyPlanDocument) -> dict[str, dict[str, float | None]]:
     """Return the figures of two plans as recorded, and their changes."""
     numbers = _totals_of(base), _totals_of(new)
-    return {key: _dump_total(numbers[0].get(key), numbers[1].get(key)) for key in KEYS}
+    return {key: _dump_total(numbers[0].get(key), numbers[1].get(key)) for key in _list_keys(base, new)}
 
 
-def _totals_of(plan: PlanDocument) -> dict[str, float | None]:
+def _list_keys(*plans: AnyPlanDocument | None) -> tuple[str, ...]:
+    return STAGE_KEYS if any(isinstance(plan, PipelineDocument) for plan in plans) else KEYS
+
+
+def _totals_of(plan: AnyPlanDocument) -> dict[str, float | None]:
+    proven: dict[str, float | None] = {"objective_s": plan.solver.objective_s, "bound_s": plan.solver.bound_s}
+    if isinstance(plan, PipelineDocument):
+        return proven | list_stage_totals(plan)
     totals = {**plan.cost.model_dump(include=set(TOTALS)), **plan.memory.model_dump(include={"peak_bytes"})}
-    return {**totals, "objective_s": plan.solver.objective_s}
+    return proven | totals | (dict.fromkeys(("bubble_s", "sent_bytes"), 0) if plan.program else {})
 
 
 def _dump_total(base: float | None, new: float | None) -> dict[str, float | None]:
@@ -87,7 +108,7 @@ def _dump_total(base: float | None, new: float | None) -> dict[str, float | None
 
 
 def _dump_differences(diff: PlanDiff) -> dict[str, Any]:
-    meshes = diff.base.program.mesh, diff.new.program.mesh
+    meshes = diff.base.mesh, diff.new.mesh
     changes = diff.changes()
     changed_layouts = [
         change for change in changes if _dump_layout(change.base, meshes[0]) != _dump_layout(change.new, meshes[1])
@@ -101,9 +122,11 @@ def _dump_differences(diff: PlanDiff) -> dict[str, Any]:
     }
 
 
-def _analysis(plan: PlanDocument) -> Analysis:
+def _analyze(plan: AnyPlanDocument) -> AnalyzedPlan:
+    if isinstance(plan, PipelineDocument):
+        return load_pipeline(plan).analyzed
     program = load_program(plan)
-    return Analysis(program, CostModel(program.mesh, load_planned_hardware(plan)))
+    return AnalyzedPlan.of(Analysis(program, CostModel(program.mesh, load_planned_hardware(plan))))
 
 
 def _dump_sharding_change(change: LayoutChange, what: str, base: Mesh, new: Mesh) -> dict[str, Any]:
@@ -148,9 +171,10 @@ def _dump_term(change: LayoutChange) -> dict[str, Any]:
     }
 
 
-def _dump_memory(base: PlanDocument, new: PlanDocument) -> dict[str, Any] | None:
-    """Return both peaks, and the change of each kind of memory at them."""
-    peaks = [plan.memory.model_dump(include={"at", "peak_bytes", "by_kind"}) for plan in (base, new)]
+def _dump_memory(base: AnyPlanDocument, new: AnyPlanDocument) -> dict[str, Any] | None:
+    """Return both peaks, and the change of each kind of memory at them; of stages, those of the fullest one."""
+    parts = [find_fullest_stage(plan) if isinstance(plan, PipelineDocument) else plan for plan in (base, new)]
+    peaks = [part.memory.model_dump(include={"at", "peak_bytes", "by_kind"}) if part else {} for part in parts]
     if not all(peaks):
         return None
     before, after = (each["by_kind"] for each in peaks)

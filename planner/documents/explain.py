@@ -8,6 +8,7 @@ from typing import Any
 from planner.choose.cost import PICO, CostModel
 from planner.documents.graphs import dump_sharding, load_graph, load_mesh
 from planner.documents.hardware import load_planned_hardware
+from planner.documents.pipeline_sections import AnyPlanDocument
 from planner.documents.plans import dump_overlap
 from planner.documents.programs import load_program
 from planner.documents.schemas import PlanDocument
@@ -39,9 +40,9 @@ def explain_plan(document: PlanDocument, report: ProgressReporter | None = None)
     return PlanExplanation(program, model, most, bound, load_request(document), report)
 
 
-def load_request(document: PlanDocument) -> Request:
-    """Return the request of a plan document."""
-    return Request(**document.request.model_dump() | {"time_limit_s": None})
+def load_request(document: AnyPlanDocument) -> Request:
+    """Return the request of a plan document, without its time limit."""
+    return Request(**document.request.model_dump(exclude={"pipeline"}) | {"time_limit_s": None})
 
 
 def dump_overview(document: PlanDocument, seconds: float, report: ProgressReporter | None = None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 from planner.choose.hardware import Hardware, list_profiles, load_profile, parse_hardware, read_source
 from planner.documents.hardware_profile import ProfileDocument
 from planner.documents.json_reader import parse_json, read_json
-from planner.documents.pipeline_sections import PipelineDocument
-from planner.documents.schemas import PlanDocument, validate_document
+from planner.documents.pipeline_sections import AnyPlanDocument
+from planner.documents.schemas import validate_document
 from planner.errors import InvalidHardware
 
 
@@ -29,7 +29,7 @@ def read_profile(text: str) -> dict[str, Any]:
     return document
 
 
-def load_planned_hardware(document: PlanDocument | PipelineDocument) -> Hardware:
+def load_planned_hardware(document: AnyPlanDocument) -> Hardware:
     """Return the profile that a plan was priced with. Raises InvalidHardware where an old plan names an unknown one."""
     recorded = document.hardware
     if recorded.links is None or recorded.tiers is None:

@@ -140,3 +140,7 @@ class PipelineDocument(StrictModel):
     timeline: list[list[TaskDocument]]
     verdict: PipelineVerdictDocument | None
     digest: str
+
+
+AnyPlanDocument = PlanDocument | PipelineDocument
+"""A plan, with or without stages."""

@@ -12,8 +12,8 @@ from planner.documents.canonical_json import digest_document
 from planner.documents.explain import load_request
 from planner.documents.graphs import load_graph, load_mesh
 from planner.documents.hardware import load_planned_hardware
-from planner.documents.pipeline_sections import PipelineDocument
-from planner.documents.plans import dump_identity, dump_plan
+from planner.documents.pipeline_sections import AnyPlanDocument, PipelineDocument
+from planner.documents.plans import dump_identity, dump_plan, parse_plan
 from planner.documents.programs import load_program
 from planner.documents.schemas import validate_document
 from planner.documents.versions import current_versions
@@ -146,6 +146,11 @@ def parse_pipeline(raw: Any, where: str) -> PipelineDocument:
     return document
 
 
+def parse_any_plan(raw: Any, where: str) -> AnyPlanDocument:
+    """Return the document of a plan with or without stages in a JSON value. Raises InvalidDocument."""
+    return parse_pipeline(raw, where) if is_pipeline(raw) else parse_plan(raw, where)
+
+
 def dump_pipeline_report(raw: Any, where: str) -> dict[str, Any]:
     """Return what a page shows of a pipeline's plan: all but the graph and the stages' own plans."""
     parse_pipeline(raw, where)
@@ -197,14 +202,13 @@ def load_pipeline(document: PipelineDocument) -> PipelinePlan:
     if listed is not None:
         schedule = PipelineSchedule(listed.name, listed.ranks, listed.microbatches, listed.virtual_stages)
     stages = [_load_stage(document, number, units, model=model) for number in range(len(document.stages))]
-    request = load_pipeline_request(document)[0]
+    request = load_request(document)
     return PipelinePlan(graph, model, request, certificate, schedule, tuple(stages), units.ties)
 
 
-def load_pipeline_request(document: PipelineDocument) -> tuple[Request, PipelineRequest]:
-    """Return what a document's plan was asked for, without its time limit."""
-    request = Request(**document.request.model_dump(exclude={"pipeline"}) | {"time_limit_s": None})
-    return request, PipelineRequest(**document.request.pipeline.model_dump())
+def load_pipeline_request(document: PipelineDocument) -> PipelineRequest:
+    """Return which pipelines a document's plan was chosen from."""
+    return PipelineRequest(**document.request.pipeline.model_dump())
 
 
 def _load_stage(document: PipelineDocument, number: int, units: Units, *, model: CostModel) -> PlannedStage:

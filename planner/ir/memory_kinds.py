@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from planner.ir.accounting import Accounting
 from planner.ir.graph import Graph
+from planner.ir.left_values import find_left_values
 from planner.ir.program import Program, Reshard
 
 Integers = NDArray[np.int64]
@@ -30,12 +31,16 @@ BUFFER = "communication_buffer"
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """The instructions, first through last, during which a value is of one kind."""
+    """The instructions, first through last, during which a value is of one kind.
+
+    count  how many of it are held: other micro-batches in flight have their own
+    """
 
     value: str
     kind: str
     first: int
     last: int
+    count: int = 1
 
     def contains(self, instruction: int) -> bool:
         return self.first <= instruction <= self.last
@@ -58,7 +63,7 @@ def find_live_ranges(program: Program) -> list[LiveRange]:
     """List the live ranges of every value.
 
     A value is live from the instruction that makes it (an argument or accumulator: from the first) through the last
-    that reads it.
+    that reads it. Those of other micro-batches in flight have ranges of their own (`planner.ir.left_values`).
     """
     kinds, first, last = find_value_kinds(program.graph), program.first_held, program.last_use
     kind_of = {name: kinds[name] for name, _ in program.arguments}
@@ -76,6 +81,9 @@ def find_live_ranges(program: Program) -> list[LiveRange]:
                 name: kinds[value] for name, value in zip(instruction.results, instruction.op.values, strict=True)
             }
             ranges += [LiveRange(name, kind_of[name], first[name], last[name]) for name in instruction.results]
+    for left in find_left_values(program):
+        spans = [(start, stop) for start, stop in left.spans if start < stop]
+        ranges += [LiveRange(left.name, kind_of[left.name], start, stop - 1, left.count) for start, stop in spans]
     return ranges
 
 
@@ -87,7 +95,7 @@ def count_live_by_kind(account: Accounting, device: int) -> Mapping[str, Integer
     count, number = len(account.program.instructions) + 1, account.classes.find(device)
     change: dict[str, Integers] = {}
     for live in find_live_ranges(account.program):
-        size = int(account.value_bytes[live.value][number])
+        size = live.count * int(account.value_bytes[live.value][number])
         steps = change.setdefault(live.kind, np.zeros(count + 1, np.int64))
         steps[live.first] += size
         steps[live.last + 1] -= size

@@ -86,7 +86,7 @@ def find_largest_tensors(analysis: Analysis, most: int) -> list[LiveTensor]:
             done.results, done.op.id if isinstance(done, OpCall) else str(done.collective.kind.value)
         )
     live = [
-        LiveTensor(each.value, each.kind, int(sizes[each.value][busiest]), producers[each.value])
+        LiveTensor(each.value, each.kind, each.count * int(sizes[each.value][busiest]), producers[each.value])
         for each in find_live_ranges(program)
         if each.contains(analysis.peak_instruction)
     ]

@@ -2,8 +2,8 @@
 
 The time of a collective is attributed to the graph value it moves, so that every picosecond of a step belongs to one op
 or one value, and the changes of all ops and values add up to the change of the step. The same holds for bytes received,
-and for bytes held at the peak (`planner.judge.check.measures`). `planner.judge.graph_matching` matches the ops and
-values of the two programs.
+and for bytes held at the peak (`planner.judge.check.measures`). Of pipeline stages the times add up to what all stages
+compute, not to the step. `planner.judge.graph_matching` matches the ops and values of the two plans.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 from planner.ir.indexing import Option
 from planner.ir.program import OpCall, Program, Reshard
 from planner.ir.sharding import Sharding
-from planner.judge.analysis import Analysis
+from planner.judge.analyzed_plan import AnalyzedPlan
 from planner.judge.graph_matching import GraphMatching, match_edited, match_graphs
 
 Owned = TypeVar("Owned")
@@ -60,24 +60,24 @@ Pairs = list[tuple[str | None, str | None]]
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """Two analyzed programs, and their differences."""
+    """Two analyzed plans, and their differences."""
 
-    base: Analysis
-    new: Analysis
+    base: AnalyzedPlan
+    new: AnalyzedPlan
 
     @cached_property
     def exact_matching(self) -> GraphMatching:
         """Ops and values that are the same in both."""
-        return match_graphs(self.base.program.graph, self.new.program.graph)
+        return match_graphs(self.base.graph, self.new.graph)
 
     @cached_property
     def matching(self) -> GraphMatching:
         """The same, and edited ops and values with what they were."""
-        return match_edited(self.base.program.graph, self.new.program.graph, self.exact_matching)
+        return match_edited(self.base.graph, self.new.graph, self.exact_matching)
 
     @cached_property
     def sides(self) -> dict[str, tuple[dict[str, DiffSide], dict[str, DiffSide]]]:
-        """Values and ops, each of the base and of the new program, by name."""
+        """Values and ops, each of the base and of the new plan, by name."""
         both = self.base, self.new
         return {"value": (_values(both[0]), _values(both[1])), "op": (_ops(both[0]), _ops(both[1]))}
 
@@ -113,24 +113,29 @@ def find_origins(program: Program) -> dict[str, str]:
     return origins
 
 
-def _values(analysis: Analysis) -> dict[str, DiffSide]:
+def _values(plan: AnalyzedPlan) -> dict[str, DiffSide]:
     """Return each graph value with the sharding in which it is computed, and the collectives that move it."""
-    program, names = analysis.program, analysis.program.mesh.names
-    origin = find_origins(program)
     terms: dict[str, list[CollectiveTerm]] = defaultdict(list)
-    for done, time in zip(program.instructions, analysis.times_ps, strict=True):
-        if isinstance(done, Reshard):
-            axes = tuple(names[axis] for axis in done.collective.axes)
-            terms[origin[done.operand]].append(CollectiveTerm(done.collective.kind.value, axes, time))
+    for part in plan.parts:
+        origin, names = find_origins(part.program), plan.mesh.names
+        for done, time in zip(part.program.instructions, part.times_ps, strict=True):
+            if isinstance(done, Reshard):
+                axes = tuple(names[axis] for axis in done.collective.axes)
+                terms[origin[done.operand]].append(CollectiveTerm(done.collective.kind.value, axes, time))
     return {
-        name: DiffSide(name, program.values[name].sharding, sum(t.time_ps for t in terms[name]), tuple(terms[name]))
-        for name in program.graph.types
+        name: DiffSide(name, plan.layouts[name], sum(term.time_ps for term in terms[name]), tuple(terms[name]))
+        for name in plan.graph.types
     }
 
 
-def _ops(analysis: Analysis) -> dict[str, DiffSide]:
-    pairs = zip(analysis.program.instructions, analysis.times_ps, strict=True)
-    return {run.op.id: DiffSide(run.op.id, run.option, time) for run, time in pairs if isinstance(run, OpCall)}
+def _ops(plan: AnalyzedPlan) -> dict[str, DiffSide]:
+    sides: dict[str, DiffSide] = {}
+    for part in plan.parts:
+        for run, time in zip(part.program.instructions, part.times_ps, strict=True):
+            if isinstance(run, OpCall):
+                before = sides[run.op.id].time_ps if run.op.id in sides else 0
+                sides[run.op.id] = DiffSide(run.op.id, run.option, time + before)
+    return sides
 
 
 def _is_changed(one: DiffSide, other: DiffSide) -> bool:

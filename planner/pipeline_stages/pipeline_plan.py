@@ -13,6 +13,7 @@ from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
+from planner.judge.analyzed_plan import AnalyzedPlan
 from planner.judge.mfu import model_flops, utilisation
 from planner.pipeline_stages.cuts import Tie
 from planner.pipeline_stages.schedules import PipelineSchedule
@@ -143,6 +144,13 @@ class PipelinePlan:
     def programs(self) -> list[tuple[StageGraph, Program]]:
         """Each stage's graph and program."""
         return [(one.stage, one.analysis.program) for one in self.stages]
+
+    @cached_property
+    def analyzed(self) -> AnalyzedPlan:
+        """The stages as they are compared with another plan."""
+        assert self.schedule is not None, "an infeasible plan has no figures"
+        parts = tuple(one.analysis for one in self.stages)
+        return AnalyzedPlan(parts, self.timeline.step_ps, self.schedule.ranks, self.graph.outputs)
 
     @property
     def step_s(self) -> float:

@@ -115,6 +115,7 @@ def test_a_document_is_read_back(pipeline: PipelineRequest) -> None:
     assert len(loaded) == len(document["stages"]) == pipeline.virtual_stages * 2
     for (_, program), entry in zip(loaded, document["stages"], strict=True):
         assert int(Accounting(program).live.max()) == entry["peak_memory_bytes"]
+        assert sum(entry["plan"]["memory"]["by_kind"].values()) == entry["peak_memory_bytes"]
         assert Analysis(program, planned.model).step_ps == pytest.approx(entry["step_s"] * 1e12)
     assert document["timeline"][0][0]["kind"] == "forward"
     document["stages"][0]["step_s"] *= 2

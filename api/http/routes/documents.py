@@ -15,8 +15,8 @@ from api.http.schemas import SOLVED
 from api.http.security import Reader, ServiceDep
 from api.jobs.plan_repository import PlanRecord
 from api.service import Service
-from planner.documents.plans import parse_plan
-from planner.documents.schemas import PlanDocument
+from planner.documents.pipeline_sections import AnyPlanDocument
+from planner.documents.pipelines import parse_any_plan
 from planner.export.formats import FORMATS
 
 DOCUMENT_KINDS = [{"$ref": f"#/components/schemas/{kind}"} for kind in ("PlanDocument", "PipelineDocument")]
@@ -40,10 +40,10 @@ def resolve_plan(service: Service, tenant: str, reference: Any) -> dict[str, Any
     return dict(reference)
 
 
-def resolve_plan_document(service: Service, tenant: str, reference: Any, *, pointer: str) -> PlanDocument:
+def resolve_plan_document(service: Service, tenant: str, reference: Any, *, pointer: str) -> AnyPlanDocument:
     """Return the checked plan document in a request, or the one whose id it holds. Raises InvalidDocument."""
     with at_pointer(pointer):
-        return parse_plan(resolve_plan(service, tenant, reference), "body")
+        return parse_any_plan(resolve_plan(service, tenant, reference), "body")
 
 
 def _check_format(form: str) -> str:

@@ -8,12 +8,16 @@ Along a mesh axis, the terms are those of collectives whose groups span it. In a
 scope or below, of values computed there, and of graph inputs whose names begin with it. An op or value that is in both
 programs belongs to a scope if it does in either: renaming a scope is no change, and a limit on the old name still
 holds.
+
+Of pipeline stages, `time` is that of the step, and its terms, which are those of all stages, add up to what these
+compute. `bytes` are those of the stage whose device receives most, `memory` is that of the rank that holds most. Within
+a scope, and time along an axis, are sums over all stages, of memory at the peak of each.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +26,7 @@ from planner.ir.graph import Graph
 from planner.ir.memory_kinds import find_live_ranges
 from planner.ir.program import OpCall, Reshard
 from planner.judge.analysis import Analysis
+from planner.judge.analyzed_plan import AnalyzedPlan
 from planner.judge.check.limits import Threshold
 from planner.judge.diff import PlanDiff, find_origins
 
@@ -60,8 +65,9 @@ class MeasuredChange:
 def measure_change(diff: PlanDiff, limit: Threshold) -> MeasuredChange:
     """Measure the figure of a limit. Raises InvalidRequest for a place that is neither a mesh axis nor a scope."""
     axis, scope = _resolve_place(diff, limit)
-    base, new = (_measure_terms(each, limit.measure, axis) for each in (diff.base, diff.new))
-    homes = [_find_scopes(each.program.graph) for each in (diff.base, diff.new)]
+    is_scope = scope is not None
+    base, new = (_measure_terms(each, limit.measure, axis, is_scope=is_scope) for each in (diff.base, diff.new))
+    homes = [_find_scopes(each.graph) for each in (diff.base, diff.new)]
     describers = _TermDescriber(diff.base, limit.measure), _TermDescriber(diff.new, limit.measure)
     totals, changed = [0, 0], []
     for what in ("value", "op"):
@@ -73,19 +79,21 @@ def measure_change(diff: PlanDiff, limit: Threshold) -> MeasuredChange:
             totals = [totals[0] + ends[0], totals[1] + ends[1]]
             if ends[0] != ends[1]:
                 changed.append(ChangedTerm(what, one, other, *ends, _describe_change(*describers, what, one, other)))
+    if limit.measure == "time" and limit.place is None:
+        totals = [diff.base.step_ps, diff.new.step_ps]
     return MeasuredChange(totals[0], totals[1], tuple(sorted(changed, key=lambda term: -term.change)))
 
 
 def _resolve_place(diff: PlanDiff, limit: Threshold) -> tuple[str | None, str | None]:
     """Return the mesh axis or the scope of a limit, each None where the limit has none."""
-    axes = diff.new.program.mesh.names
+    axes = diff.new.mesh.names
     if limit.place in axes:
         if limit.measure == "memory":
             wanted = f"time[{limit.place}], bytes[{limit.place}], or memory of a scope"
             raise InvalidRequest("memory is not held along a mesh axis", where=limit.text, wanted=wanted)
         return limit.place, None
     if limit.place is not None:
-        homes = [home for each in (diff.base, diff.new) for home in _find_scopes(each.program.graph).values()]
+        homes = [home for each in (diff.base, diff.new) for home in _find_scopes(each.graph).values()]
         if not any(_is_in_scope(home, limit.place) for home in homes):
             known = sorted({home.partition(".")[0] for home in homes} - {""})
             wanted = f"a mesh axis ({', '.join(axes)}) or a scope of the graph, such as {', '.join(known[:3])}"
@@ -105,8 +113,23 @@ def _find_scopes(graph: Graph) -> dict[Owner, str]:
     return scopes
 
 
-def _measure_terms(analysis: Analysis, measure: str, axis: str | None) -> Mapping[Owner, int]:
-    return _measure_memory(analysis) if measure == "memory" else _measure_flow(analysis, measure, axis)
+def _measure_terms(plan: AnalyzedPlan, measure: str, axis: str | None, *, is_scope: bool) -> Mapping[Owner, int]:
+    """Return the terms of a measure: of all stages for time and scopes, else of the stage or rank that has most."""
+    parts = [
+        _measure_memory(part) if measure == "memory" else _measure_flow(part, measure, axis) for part in plan.parts
+    ]
+    if measure == "time" or is_scope:
+        return _add_terms(parts)
+    if measure == "memory":
+        parts = [_add_terms(parts[rank :: plan.ranks]) for rank in range(plan.ranks)]
+    return max(parts, key=lambda terms: sum(terms.values()))
+
+
+def _add_terms(listed: Iterable[Mapping[Owner, int]]) -> Mapping[Owner, int]:
+    totals = Counter[Owner]()
+    for terms in listed:
+        totals.update(terms)
+    return totals
 
 
 def _measure_flow(analysis: Analysis, measure: str, axis: str | None) -> Mapping[Owner, int]:
@@ -131,7 +154,8 @@ def _measure_memory(analysis: Analysis) -> Mapping[Owner, int]:
     busiest = analysis.accounting.classes.find(analysis.peak_device)
     for each in find_live_ranges(program):
         if each.contains(analysis.peak_instruction):
-            totals["value", origin[each.value]] += int(analysis.accounting.value_bytes[each.value][busiest])
+            size = int(analysis.accounting.value_bytes[each.value][busiest])
+            totals["value", origin[each.value]] += each.count * size
     return totals
 
 
@@ -139,15 +163,15 @@ def _measure_memory(analysis: Analysis) -> Mapping[Owner, int]:
 class _TermDescriber:
     """Describes how a program splits an op, or holds and moves a value."""
 
-    analysis: Analysis
+    plan: AnalyzedPlan
     measure: str
 
     @cached_property
     def ops(self) -> dict[str, str]:
         """Text of the option of each op."""
-        names = self.analysis.program.mesh.names
+        names = self.plan.mesh.names
         options = {}
-        for run in self.analysis.program.instructions:
+        for run in (done for part in self.plan.parts for done in part.program.instructions):
             if isinstance(run, OpCall):
                 split = zip(run.op.rule.loops, run.option, strict=False)
                 parts = (f"{loop.name}:{'/'.join(names[axis] for axis in axes)}" for loop, axes in split if axes)
@@ -157,21 +181,21 @@ class _TermDescriber:
     @cached_property
     def collectives(self) -> dict[str, Counter[str]]:
         """Texts of the collectives of each value, with their numbers."""
-        program, counts = self.analysis.program, defaultdict[str, Counter[str]](Counter)
-        origin, names = find_origins(program), program.mesh.names
-        for done in program.instructions:
-            if isinstance(done, Reshard):
-                axes = "/".join(names[axis] for axis in done.collective.axes)
-                counts[origin[done.operand]][f"{done.collective.kind.value} over {axes}"] += 1
+        counts = defaultdict[str, Counter[str]](Counter)
+        for part in self.plan.parts:
+            origin, names = find_origins(part.program), part.program.mesh.names
+            for done in part.program.instructions:
+                if isinstance(done, Reshard):
+                    axes = "/".join(names[axis] for axis in done.collective.axes)
+                    counts[origin[done.operand]][f"{done.collective.kind.value} over {axes}"] += 1
         return counts
 
     def describe(self, what: str, name: str) -> str:
-        program = self.analysis.program
         if what == "op":
             return self.ops[name]
-        kind = program.graph.types[name]
+        kind = self.plan.graph.types[name]
         if self.measure == "memory":
-            return f"{kind} as {program.values[name].sharding.format_axes(program.mesh)}"
+            return f"{kind} as {self.plan.layouts[name].format_axes(self.plan.mesh)}"
         moves = self.collectives.get(name, Counter())
         texts = (move if count == 1 else f"{count} x {move}" for move, count in moves.items())
         return f"{kind}, {', '.join(texts) or 'not moved'}"

@@ -74,7 +74,7 @@ def check_limits(
 
     `known` are waivers.
     """
-    revision = Revision(diff.base.program.graph, diff.new.program.graph, diff.exact_matching, diff.matching)
+    revision = Revision(diff.base.graph, diff.new.graph, diff.exact_matching, diff.matching)
     checked, waivers = [], list(known)
     for limit in limits:
         change = (

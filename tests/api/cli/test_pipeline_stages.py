@@ -54,6 +54,23 @@ def explain(path: Path, step_s: float) -> None:
     assert decision.json["name"] == op
 
 
+def compare(step: Path, path: Path) -> None:
+    """Check what `diff` and `check` say of a plan of two stages."""
+    found = shardplan("diff", path, path, "--json").json
+    assert found["stages"]["base"] == found["stages"]["new"]
+    assert "the plans are equal" in shardplan("diff", path, path).out
+    pages = {form: path.with_name(f"page.{form}") for form in ("markdown", "junit", "sarif")}
+    reports = [word for form, page in pages.items() for word in (f"--{form}", page)]
+    answer = shardplan("check", path, "--base", path, *reports)
+    assert answer.code == 0, answer.err
+    assert "bytes between stages" in pages["markdown"].read_text()
+    assert shardplan("check", step, "--base", path, "--json").json["graphs_equal"]
+    plain = path.with_name("plain.json")
+    assert shardplan("plan", step, "--mesh", "2", "--microbatches", 4, "--gap", 0.2, "-o", plain).code == 0
+    assert shardplan("diff", plain, path, "--json").json["totals"]["sent_bytes"]["base"] == 0
+    refused(shardplan("check", plain, "--base", path), "plans of another pipeline cannot be compared")
+
+
 def test_stages_are_planned_and_shown(step: Path) -> None:
     path = step.with_name("plan.json")
     options = ("--mesh", "2", "--pipeline", 2, "--microbatches", 4, "--gap", 0.2, "--validate")
@@ -85,6 +102,7 @@ def test_stages_are_planned_and_shown(step: Path) -> None:
         stage["peak_memory_bytes"] for stage in figures["stages"]
     ]
     explain(path, figures["objective_s"])
+    compare(step, path)
     refused(shardplan("validate", path, *IN_NO_TIME), "the time limit was up before there was an answer")
     refused(shardplan("report", path, "--compare-to", path, "-o", page), "--compare-to with a plan in stages")
 

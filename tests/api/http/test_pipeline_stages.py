@@ -44,6 +44,13 @@ def test_a_plan_in_stages_has_a_document_a_report_and_a_verdict(client: httpx2.C
     assert len(document["stages"]) == 2
     assert "<html" in client.get(f"/v1/plans/{plan}/report").text
     assert client.post("/v1/validations", json={"plan": plan}).json()["verdict"] == "equal"
+    for sides in ({"base": plan, "new": plan}, {"base": document, "new": plan}):
+        compared = client.post("/v1/comparisons", json={**sides, "fail_on": "time>1%"}).json()
+        assert (compared["exceeded"], compared["stages"]["moved_cuts"]) == ([], [])
+        assert client.post("/v1/comparisons", json=sides).json()["totals"]["sent_bytes"]["change"] == 0
+    damaged = client.post("/v1/comparisons", json={"base": {**document, "tied": 1}, "new": plan})
+    assert damaged.status_code == 422
+    assert "/base/tied" in damaged.text
     assert ask(client, STEP, "2", request={"pipeline": "2", "microbatches": 3}).status_code == 200
     assert ask(client, STEP, "2", request={"microbatches": 3}).json()["id"] != plan
 
