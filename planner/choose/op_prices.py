@@ -15,8 +15,9 @@ shapes that divisors of n leave, and an n-th of the work:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -182,5 +183,6 @@ def _split_sizes(op: Op, sizes: Sequence[int], devices: int) -> list[tuple[int, 
     return list({shape for shape, _ in shapes})
 
 
-def _divisors(number: int) -> Iterator[int]:
-    return (each for low in range(1, math.isqrt(number) + 1) if number % low == 0 for each in {low, number // low})
+@lru_cache(maxsize=1024)
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(each for low in range(1, math.isqrt(number) + 1) if number % low == 0 for each in {low, number // low})

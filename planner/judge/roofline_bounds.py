@@ -46,7 +46,8 @@ def _sum_least(graph: Graph, runs: list[int], hardware: Hardware, *, devices: in
     return sum(count * each for count, each in zip(runs, list_least_s(graph, hardware, devices), strict=True))
 
 
-def list_least_s(graph: Graph, hardware: Hardware, devices: int) -> list[float]:
+@lru_cache(maxsize=32)
+def list_least_s(graph: Graph, hardware: Hardware, devices: int) -> tuple[float, ...]:
     """Return a lower bound on the seconds of each op, with a margin for the cost model's rounding to picoseconds."""
     alone = CostModel(Mesh.parse("1"), hardware)
     least = [0.0] * len(graph.ops)
@@ -56,7 +57,7 @@ def list_least_s(graph: Graph, hardware: Hardware, devices: int) -> list[float]:
         bound_s = _min_op_s(op, operands, alone, devices=devices) - PICO
         for number in numbers:
             least[number] = bound_s
-    return least
+    return tuple(least)
 
 
 @lru_cache(maxsize=32)
