@@ -23,21 +23,28 @@ def check_arguments(
     *,
     time_limit: float | None,
     gap: float,
+    cutoff: int | None,
     **integers: int,
 ) -> None:
     """Raise InvalidProblem at the first argument of solve() that is out of range or does not fit the problem."""
-    if time_limit is not None and not (math.isfinite(time_limit) and time_limit >= 0):
+    if time_limit is not None and not (_is_finite(time_limit) and time_limit >= 0):
         raise InvalidProblem("time_limit", "solve", time_limit, "None or a finite number of seconds of at least 0")
-    if not 0 <= gap <= 1:
+    if not (_is_finite(gap) and 0 <= gap <= 1):
         raise InvalidProblem("gap", "solve", gap, "a number from 0 to 1")
+    if cutoff is not None and not isinstance(cutoff, int):
+        raise InvalidProblem("cutoff", "solve", cutoff, "None or an integer")
     for name, value in integers.items():
-        if value not in RANGES[name]:
+        if not isinstance(value, int) or value not in RANGES[name]:
             raise InvalidProblem(name, "solve", value, f"an integer from {RANGES[name][0]} to {RANGES[name][-1]}")
     for assignment in starts:
         check_assignment(problem, assignment)
     if start is not None:
         _check_messages(problem, start.messages)
         _check_multipliers(problem, start.multipliers)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _check_messages(problem: Problem, messages: np.ndarray) -> None:

@@ -67,9 +67,8 @@ def solve(
     assignments near the bound to return. on_progress: called at each new incumbent or bound. cancelled: polled; the
     solve stops once it returns True. Raises InvalidProblem where an argument is out of range.
     """
-    check_arguments(
-        problem, starts, start, time_limit=time_limit, gap=gap, processes=processes, seed=seed, nearest=nearest
-    )
+    integers = {"processes": processes, "seed": seed, "nearest": nearest}
+    check_arguments(problem, starts, start, time_limit=time_limit, gap=gap, cutoff=cutoff, **integers)
     state = SolveState(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
     reduced = presolve(problem, stopped=lambda: state.is_exhausted)
     if reduced is None:

@@ -36,7 +36,10 @@ class Evaluation:
 
 def check_assignment(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
     """Return the assignment as an array. Raises InvalidProblem where its length or an index is wrong."""
-    array = np.asarray(assignment, np.int64)
+    array = np.asarray(assignment)
+    if array.dtype.kind not in "iu" and array.size:
+        raise InvalidProblem("strategies", "assignment", array.dtype, "integers")
+    array = array.astype(np.int64, copy=False)
     counts = problem.arrays.counts
     if array.shape != counts.shape:
         raise InvalidProblem("length", "assignment", array.size, f"one strategy for each of {counts.size} nodes")

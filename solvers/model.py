@@ -33,8 +33,9 @@ def _check_interval(where: str, start: int, stop: int) -> None:
 
 
 def _check_sizes(what: str, where: str, values: NDArray[np.generic], *, dimensions: int) -> None:
-    if values.dtype != np.int64 or values.ndim != dimensions or values.size == 0:
-        got = f"{values.dtype}{list(values.shape)}"
+    is_array = isinstance(values, np.ndarray)
+    if not is_array or values.dtype != np.int64 or values.ndim != dimensions or values.size == 0:
+        got = f"{values.dtype}{list(values.shape)}" if is_array else type(values).__name__
         raise InvalidProblem(what, where, got, f"a non-empty int64 array of {dimensions} dimension(s)")
     if values.min() < 0:
         raise InvalidProblem(what, where, int(values.min()), "no negative entry")

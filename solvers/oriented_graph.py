@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.problem_arrays import ProblemArrays
+from solvers.problem_arrays import ProblemArrays, compute_offsets
 
 Integers = NDArray[np.int64]
 
 
 def _group_by_node(nodes: Integers, count: int) -> tuple[Integers, Integers]:
     """Return (first, positions): the positions in `nodes` that hold node i are positions[first[i] : first[i + 1]]."""
-    first = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=count))]).astype(np.int64)
-    return first, np.argsort(nodes, kind="stable").astype(np.int64)
+    return compute_offsets(np.bincount(nodes, minlength=count)), np.argsort(nodes, kind="stable").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -55,7 +55,9 @@ class Problem:
         usage = arrays.largest_usage()
         if usage >= IMPOSSIBLE * 100:
             raise InvalidProblem("sum of the largest usages", "problem", usage, f"less than {IMPOSSIBLE * 100}")
-        parts = {"limit": limit, "arrays": arrays, "nodes": tuple(nodes), "edges": tuple(arrays.share_kinds(edges))}
+        # In numpy's integers, products with the limit would wrap around.
+        exact = None if limit is None else int(limit)
+        parts = {"limit": exact, "arrays": arrays, "nodes": tuple(nodes), "edges": tuple(arrays.share_kinds(edges))}
         for name, value in parts.items():
             object.__setattr__(self, name, value)
 

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,42 +79,42 @@ def own_kinds(height: Integers, width: Integers) -> dict[str, Any]:
 def _lay_out_kinds(edges: Sequence[Edge]) -> dict[str, Any]:
     """Lay kinds end to end, each array of them stored once, after those of edges without kinds."""
     size = max((edge.matrix.size for edge in edges if edge.kinds is None), default=1)
-    parts: list[NDArray[np.integer]] = [np.arange(size, dtype=np.min_scalar_type(size))]
-    offsets = {id(None): 0}
-    for kinds in (edge.kinds for edge in edges):
-        if kinds is not None and id(kinds) not in offsets:
-            offsets[id(kinds)] = size
-            parts.append(kinds.ravel())
-            size += kinds.size
+    pool = PartPool(np.arange(size, dtype=np.min_scalar_type(size)))
+    # Arrays are recognised by identity, which is cheap and enough: callers share the object where they share the array.
+    starts = [0 if edge.kinds is None else pool.add(id(edge.kinds), np.asarray, edge.kinds) for edge in edges]
     return {
-        "kind_start": np.array([offsets[id(edge.kinds)] for edge in edges], np.int64),
+        "kind_start": np.array(starts, np.int64),
         "kind_count": np.array([edge.matrix.size for edge in edges], np.int64),
-        "pair_kind": np.concatenate(parts),
+        "pair_kind": pool.concatenate(),
     }
 
 
-class _MatrixPool:
-    """Matrices laid end to end, each stored once.
+class PartPool:
+    """Parts of an array laid end to end after `first`; the part of each key is stored once."""
 
-    Matrices are recognised by identity, which is cheap and enough: callers share the object where they share the
-    matrix. The multiplicity is part of the key because the stored costs are multiplied out.
-    """
+    def __init__(self, first: NDArray[Any]) -> None:
+        self._offsets, self._parts, self._end = dict[Hashable, int](), [first], first.size
 
-    def __init__(self) -> None:
-        self._offsets: dict[tuple[int, int | None], int] = {}
-        self._parts: list[Integers] = []
-        self._size = 0
+    def add(self, key: Hashable, make: Callable[..., NDArray[Any]], *arguments: Any) -> int:
+        """Return where the part of this key begins; it is make(*arguments), called where the key is new."""
+        offset = self._offsets.setdefault(key, self._end)
+        if offset == self._end:
+            self._parts.append(make(*arguments).ravel())
+            self._end += self._parts[-1].size
+        return offset
 
-    def add(self, matrix: Integers, multiplicity: int | None) -> int:
-        key = (id(matrix), multiplicity)
-        if key not in self._offsets:
-            self._offsets[key] = self._size
-            self._parts.append((matrix if multiplicity is None else _multiply_cost(matrix, multiplicity)).ravel())
-            self._size += matrix.size
-        return self._offsets[key]
+    def add_matrices(self, cells: Integers, sizes: Integers, widths: Integers) -> Integers:
+        """Add matrices that are laid end to end in `cells`, equal ones once; return where each begins."""
+        raw, ends, starts = cells.tobytes(), np.cumsum(sizes).tolist(), list[int]()
+        for size, end, width in zip(sizes.tolist(), ends, widths.tolist(), strict=True):
+            # The width is part of the key: matrices of different shapes can have equal bytes.
+            key = width, raw[8 * (end - size) : 8 * end]
+            starts.append(self.add(key, cells.__getitem__, slice(end - size, end)))
+        return np.array(starts, np.int64)
 
-    def concatenate(self) -> Integers:
-        return _concatenate(self._parts)
+    def concatenate(self) -> NDArray[Any]:
+        """Return all parts end to end."""
+        return np.concatenate(self._parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +150,10 @@ class ProblemArrays:
 
     @staticmethod
     def of(nodes: Sequence[Node], edges: Sequence[Edge]) -> ProblemArrays:
-        costs, usages = _MatrixPool(), _MatrixPool()
+        costs, usages = PartPool(_nothing()), PartPool(_nothing())
+        # The multiplicity is part of the key, because the stored costs are multiplied out.
+        matrices = [(edge.matrix, edge.multiplicity) for edge in edges]
+        pair_start = [costs.add((id(cost), times), _multiply_cost, cost, times) for cost, times in matrices]
         node_start = compute_offsets([node.cost.size for node in nodes])
         live = np.array([node.interval for node in nodes], np.int64).reshape(-1, 2)
         more_usages = [(i, node.more_usage) for i, node in enumerate(nodes) if node.more_usage is not None]
@@ -175,12 +178,14 @@ class ProblemArrays:
             height=np.array([edge.shape[0] for edge in edges], np.int64),
             width=np.array([edge.shape[1] for edge in edges], np.int64),
             **_lay_out_kinds(edges),
-            pair_start=np.array([costs.add(edge.matrix, edge.multiplicity) for edge in edges], np.int64),
+            pair_start=np.array(pair_start, np.int64),
             pair_cost=costs.concatenate(),
             edge_usage_edge=np.array([e for e, _ in on_edges], np.int64),
             edge_usage_start=np.array([usage.start for _, usage in on_edges], np.int64),
             edge_usage_stop=edge_stop,
-            edge_usage_pair_start=np.array([usages.add(usage.matrix, None) for _, usage in on_edges], np.int64),
+            edge_usage_pair_start=np.array(
+                [usages.add(id(usage.matrix), np.asarray, usage.matrix) for _, usage in on_edges], np.int64
+            ),
             pair_usage=usages.concatenate(),
             time_steps=int(max(span_stop.max(initial=0), edge_stop.max(initial=0))),
         )
@@ -228,6 +233,10 @@ class ProblemArrays:
         """Return the kind of each pair of classes of an edge, `[height, width]`."""
         height, width, start = int(self.height[edge]), int(self.width[edge]), int(self.kind_start[edge])
         return self.pair_kind[start : start + height * width].reshape(height, width)
+
+    def costs_of(self, edge: int) -> Integers:
+        """Return the cost of each pair of classes of an edge, `[height, width]`."""
+        return self.pair_cost[self.pair_start[edge] + self.kinds_of(edge).astype(np.int64)]
 
     def share_kinds(self, edges: Sequence[Edge]) -> Iterator[Edge]:
         """Yield the edges with their kinds as parts of the flat array: kinds are most of a large problem."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from solvers.model import Kinds
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays, compute_offsets, ragged_arange
+from solvers.problem_arrays import PartPool, ProblemArrays, compute_offsets, ragged_arange
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -175,16 +175,13 @@ class _KeptKinds:
 
         Returns where each restricted matrix begins, and the array that holds them.
         """
-        offsets: dict[tuple[int, int], int] = {}
-        parts, size, restricted = [np.zeros(0, np.int64)], 0, np.zeros(starts.size, np.int64)
-        for i, (start, e) in enumerate(zip(starts.tolist(), edges.tolist(), strict=True)):
-            key = (start, self.pattern[e])
-            if key not in offsets:
-                offsets[key] = size
-                parts.append(values[start + self.old[key[1]]])
-                size += parts[-1].size
-            restricted[i] = offsets[key]
-        return restricted, np.concatenate(parts)
+        pool = PartPool(np.zeros(0, np.int64))
+
+        def select(start: int, pattern: int) -> Integers:
+            return values[start + self.old[pattern]]
+
+        keys = [(start, self.pattern[e]) for start, e in zip(starts.tolist(), edges.tolist(), strict=True)]
+        return np.array([pool.add(key, select, *key) for key in keys], np.int64), pool.concatenate()
 
 
 def _renumber(kinds: Kinds, count: int) -> tuple[Integers, Kinds]:

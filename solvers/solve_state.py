@@ -124,8 +124,12 @@ class SolveState:
     def upper_cutoff(self) -> int:
         """The cost from which on assignments are of no interest: within the target gap of the incumbent, or at the
         caller's cutoff."""
-        upper_cutoff = self.largest_cost + 1 if self.cost is None else self.cost - int(self.cost * self.target_gap)
-        return upper_cutoff if self._cutoff is None else min(upper_cutoff, self._cutoff)
+        return self._closing_bound if self._cutoff is None else min(self._closing_bound, self._cutoff)
+
+    @property
+    def _closing_bound(self) -> int:
+        """The bound that proves the target gap or, without an incumbent, that there is no assignment."""
+        return self.largest_cost + 1 if self.cost is None else self.cost - int(self.cost * self.target_gap)
 
     @property
     def is_infeasible(self) -> bool:
@@ -142,7 +146,8 @@ class SolveState:
     @property
     def is_optimal(self) -> bool:
         """Whether the target gap is proven."""
-        return self.gap is not None and self.gap <= self.target_gap
+        # The bound decides as well: of costs above 2**53 the gap is rounded.
+        return self.gap is not None and (self.gap <= self.target_gap or self.bound >= self._closing_bound)
 
     @property
     def is_closed(self) -> bool:

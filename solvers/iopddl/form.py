@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from solvers.model import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays, compute_offsets, own_kinds, ragged_arange
+from solvers.problem_arrays import PartPool, ProblemArrays, compute_offsets, own_kinds, ragged_arange
 
 Integers = NDArray[np.int64]
 
@@ -163,24 +163,6 @@ def _read_edges(stated: dict[str, Any], strategies: Integers) -> tuple[NestedLis
     return pairs, costs
 
 
-def _share_matrices(costs: NestedLists, height: Integers) -> tuple[Integers, Integers]:
-    """Return where each edge's matrix begins, and the distinct matrices laid end to end; height: rows per edge.
-
-    The height is part of the key: matrices of different shapes can have equal bytes.
-    """
-    offsets: dict[tuple[int, bytes], int] = {}
-    parts, end, start = [], 0, np.zeros(height.size, np.int64)
-    bounds, cells = costs.start.tolist(), np.minimum(costs.flat, IMPOSSIBLE)
-    raw = cells.tobytes()
-    for e, k in enumerate(height.tolist()):
-        offset = offsets.setdefault((k, raw[8 * bounds[e] : 8 * bounds[e + 1]]), end)
-        if offset == end:
-            parts.append(cells[bounds[e] : bounds[e + 1]])
-            end += bounds[e + 1] - bounds[e]
-        start[e] = offset
-    return start, np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
 def _build_arrays(
     nodes: tuple[NestedLists, NestedLists, NestedLists], edges: tuple[NestedLists, NestedLists]
 ) -> ProblemArrays:
@@ -190,12 +172,13 @@ def _build_arrays(
     source, target = ends.flat.reshape(-1, 2).T.copy()
     height, width = costs.sizes[source], costs.sizes[target]
     source_start, target_start = compute_offsets(height), compute_offsets(width)
-    pair_start, pair_cost = _share_matrices(matrices, height)
+    pool = PartPool(np.zeros(0, np.int64))
+    pair_start = pool.add_matrices(np.minimum(matrices.flat, IMPOSSIBLE), matrices.sizes, width)
     return ProblemArrays(
         node_start=costs.start, cost=np.minimum(costs.flat, IMPOSSIBLE), span_node=np.arange(span_start.size),
         span_start=span_start, span_stop=span_stop, span_at=costs.start[:-1], span_usage=usages.flat,
         source=source, target=target, source_start=source_start, target_start=target_start,
         source_class=ragged_arange(source_start), target_class=ragged_arange(target_start), height=height, width=width,
-        **own_kinds(height, width), pair_start=pair_start, pair_cost=pair_cost,
+        **own_kinds(height, width), pair_start=pair_start, pair_cost=pool.concatenate(),
         time_steps=int(span_stop.max(initial=0)),
     )  # fmt: skip

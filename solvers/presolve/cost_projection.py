@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from solvers.jit import cached_njit
 from solvers.presolve.state import PresolveState
 from solvers.presolve.working_arrays import FORBIDDEN, EdgeArrays
+from solvers.problem_arrays import PartPool
 
 Integers = NDArray[np.int64]
 
@@ -121,34 +122,6 @@ def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ign
         edges.low_step[e], edges.high_step[e] = w, 1
 
 
-class _MatrixBuilder:
-    """Stores distinct new matrices once, after the existing cells."""
-
-    def __init__(self, edges: EdgeArrays) -> None:
-        self._offsets: dict[tuple[int, bytes], int] = {}
-        self._parts, self._end = [edges.cells], edges.cells.size
-
-    def place(self, edges: EdgeArrays, which: Integers, cells: Integers) -> None:
-        """Point these edges to their new matrices, which `cells` holds end to end.
-
-        The width is part of the key: matrices of different shapes can have equal bytes.
-        """
-        raw, begin = cells.tobytes(), 0
-        sizes = (edges.low_classes * edges.high_classes)[which]
-        offsets = []
-        for size, width in zip(sizes.tolist(), edges.high_classes[which].tolist(), strict=True):
-            offset = self._offsets.setdefault((width, raw[8 * begin : 8 * (begin + size)]), self._end)
-            if offset == self._end:
-                self._parts.append(cells[begin : begin + size])
-                self._end += size
-            offsets.append(offset)
-            begin += size
-        edges.pair_at[which] = offsets
-
-    def concatenate(self) -> Integers:
-        return np.concatenate(self._parts)
-
-
 def _chunks(edges: EdgeArrays, which: Integers) -> Iterator[Integers]:
     cells = np.cumsum(edges.low_classes[which] * edges.high_classes[which])
     yield from np.split(which, np.flatnonzero(np.diff(cells // CHUNK)) + 1)
@@ -161,14 +134,16 @@ def project_costs(state: PresolveState, turn: int) -> None:
     """
     dirty, edges, before = state.take_dirty(turn), state.edges, np.count_nonzero(state.cost >= FORBIDDEN)
     which = np.flatnonzero(dirty[edges.low] | dirty[edges.high])
-    matrices, changed = _MatrixBuilder(edges), np.zeros(edges.low.size, bool)
+    matrices, changed = PartPool(edges.cells), np.zeros(edges.low.size, bool)
     for part in _chunks(edges, which):
         if state.stopped():
             break
         sizes = edges.low_classes[part] * edges.high_classes[part]
         cells, done = np.empty(int(sizes.sum()), np.int64), np.zeros(part.size, bool)
         _project_edges(part, edges, state.node_start, state.cost, cells, done)
-        matrices.place(edges, part[done], cells)
+        anew = part[done]
+        widths = edges.high_classes[anew]
+        edges.pair_at[anew] = matrices.add_matrices(cells, edges.low_classes[anew] * widths, widths)
         changed[part[done]] = True
     state.mark_dirty(edges.low[changed])
     state.mark_dirty(edges.high[changed])

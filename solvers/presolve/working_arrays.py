@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from solvers.jit import cached_njit
 from solvers.model import IMPOSSIBLE
-from solvers.problem_arrays import ProblemArrays, compute_offsets, own_kinds, ragged_arange
+from solvers.problem_arrays import PartPool, ProblemArrays, compute_offsets, own_kinds, ragged_arange
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -101,18 +101,11 @@ def with_own_kinds(arrays: ProblemArrays) -> ProblemArrays:
     reductions then change apart. Equal matrices are stored once."""
     if not arrays.kind_start.any():
         return arrays
-    offsets: dict[tuple[int, int, int], int] = {}
-    parts, size, starts = [np.zeros(0, np.int64)], 0, np.zeros(arrays.pair_start.size, np.int64)
-    for edge, start in enumerate(arrays.pair_start.tolist()):
-        kinds = arrays.kinds_of(edge)
-        key = (start, int(arrays.kind_start[edge]), kinds.size)
-        if key not in offsets:
-            offsets[key] = size
-            parts.append(arrays.pair_cost[start + kinds.ravel().astype(np.int64)])
-            size += kinds.size
-        starts[edge] = offsets[key]
+    pool, sizes = PartPool(np.zeros(0, np.int64)), arrays.height * arrays.width
+    keys = zip(arrays.pair_start.tolist(), arrays.kind_start.tolist(), sizes.tolist(), strict=True)
+    starts = [pool.add(key, arrays.costs_of, edge) for edge, key in enumerate(keys)]
     own = own_kinds(arrays.height, arrays.width)
-    return replace(arrays, **own, pair_start=starts, pair_cost=np.concatenate(parts))
+    return replace(arrays, **own, pair_start=np.array(starts, np.int64), pair_cost=pool.concatenate())
 
 
 def build_edge_arrays(arrays: ProblemArrays) -> EdgeArrays:

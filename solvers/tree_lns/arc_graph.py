@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.model import IMPOSSIBLE
-from solvers.problem_arrays import ProblemArrays
+from solvers.problem_arrays import ProblemArrays, compute_offsets
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -76,7 +76,7 @@ def build_arc_graph(arrays: ProblemArrays) -> ArcGraph:
     return ArcGraph(
         node_start=arrays.node_start,
         cost=_to_floats(arrays.cost),
-        first=np.concatenate([[0], np.cumsum(degree)]).astype(np.int64),
+        first=compute_offsets(degree),
         head=sorted_pairs(arrays.target, arrays.source),
         back=sorted_pairs(place[edges:], place[:edges]),
         near_at=sorted_pairs(source_at, target_at),
@@ -97,8 +97,7 @@ def select_intervals(arrays: ProblemArrays, time_steps: Integers) -> WatchedInte
     order = np.argsort(arrays.span_node, kind="stable")
     order = order[(low < high)[order]]
     counts = np.bincount(arrays.span_node[order], minlength=arrays.node_start.size - 1)
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return WatchedIntervals(first, low[order], high[order], arrays.span_at[order], arrays.span_usage)
+    return WatchedIntervals(compute_offsets(counts), low[order], high[order], arrays.span_at[order], arrays.span_usage)
 
 
 def _to_floats(cost: Integers) -> Floats:
@@ -109,10 +108,10 @@ def _transpose_matrices(arrays: ProblemArrays) -> tuple[Floats, Integers, Intege
     """Store each distinct matrix once as it is and once transposed; return them end to end, and where each edge's two
     begin."""
     keys = np.stack([arrays.pair_start, arrays.kind_start, arrays.height, arrays.width], axis=1)
-    shapes, edges, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    _, edges, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     parts, straight, turned, size = [], [], [], 0
-    for start, edge in zip(shapes[:, 0].tolist(), edges.tolist(), strict=True):
-        block = _to_floats(arrays.pair_cost[start + arrays.kinds_of(edge).astype(np.int64)])
+    for edge in edges.tolist():
+        block = _to_floats(arrays.costs_of(edge))
         straight.append(size)
         turned.append(size + block.size)
         parts += [block.ravel(), block.T.ravel()]

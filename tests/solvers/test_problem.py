@@ -47,6 +47,10 @@ def with_usage(name: str) -> ProblemArrays:
 REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("cost of node 'a'", lambda: node(cost=np.array([1.5, 2.0]))),
     ("cost of node 'a'", lambda: node(cost=np.zeros(0, np.int64))),
+    ("cost of node 'a': got list", lambda: node(cost=[1, 2])),
+    ("cost of node 'a'", lambda: node(cost=np.array([1, 1 << 63]))),
+    ("limit of problem: got nan", lambda: Problem([node()], [], float("nan"))),  # type: ignore[arg-type]
+    ("sum of the largest usages", lambda: Problem([node(usage=np.array([1, (1 << 63) - 1]))], [])),
     ("cost of node 'a'.*-1", lambda: node(cost=np.array([-1, 2]))),
     ("usage of node 'a'", lambda: node(usage=np.array([1]))),
     ("interval of node 'a'", lambda: node(interval=(3, 2))),

@@ -215,3 +215,22 @@ def test_huge_costs_stay_exact() -> None:
 def test_a_problem_without_nodes_costs_nothing() -> None:
     found = solve(Problem([], [], 5))
     assert (found.status, found.assignment, found.cost) == ("optimal", (), 0)
+
+
+def test_a_numpy_integer_as_the_limit_changes_nothing() -> None:
+    """Its products would wrap around: bounds multiply the limit by multipliers of 60 bits."""
+    for seed in seeds(40):
+        problem = tiny(seed)
+        if problem.limit is not None:
+            same = solve(Problem(problem.nodes, problem.edges, np.int64(problem.limit)), deterministic=True)  # type: ignore[arg-type]
+            found = solve(problem, deterministic=True)
+            assert (same.cost, same.bound, type(same.bound)) == (found.cost, found.bound, int), seed
+
+
+def test_a_proven_gap_is_reported_however_large_the_costs_are() -> None:
+    """The gap of such costs, as a float, is rounded to above the target."""
+    dear, own = np.array([IMPOSSIBLE - 1, IMPOSSIBLE - 2]), np.arange(2, dtype=np.int32)
+    matrix = np.array([[IMPOSSIBLE - 1, IMPOSSIBLE - 1], [IMPOSSIBLE - 1, IMPOSSIBLE - 8]])
+    nodes = [Node(f"n{i}", dear, np.array([3, 4]), (0, 1)) for i in range(1000)]
+    found = solve(Problem(nodes, [Edge(i, i + 1, own, own, matrix) for i in range(999)], 3500), deterministic=True)
+    assert (found.status, found.reason) == ("optimal", "gap proven")
