@@ -236,7 +236,8 @@ class ProblemArrays:
 
     def costs_of(self, edge: int) -> Integers:
         """Return the cost of each pair of classes of an edge, `[height, width]`."""
-        return self.pair_cost[self.pair_start[edge] + self.kinds_of(edge).astype(np.int64)]
+        costs: Integers = self.pair_cost[self.pair_start[edge] + self.kinds_of(edge).astype(np.int64)]
+        return costs
 
     def share_kinds(self, edges: Sequence[Edge]) -> Iterator[Edge]:
         """Yield the edges with their kinds as parts of the flat array: kinds are most of a large problem."""

@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from solvers import Node, Problem, evaluate
+from solvers import Edge, EdgeUsage, Node, Problem, evaluate
+from solvers.dual_ascent import DualAscent
 from solvers.kelley_dual import MAX_HALVINGS, KelleyDual, KelleyModel, _damp_multipliers
 from solvers.potentials import FixedPoint
 from solvers.relaxation import Relaxation
@@ -126,3 +127,19 @@ def test_multipliers_that_gained_nothing_are_moved_halfway_to_the_best() -> None
         assert _damp_multipliers({0: 8.0, 1: 4.0}, {0: 0.0, 2: 4.0}, leaps) == pytest.approx(
             {0: 8 * share, 1: 4 * share, 2: 4 * (1 - share)}
         )
+
+
+def test_usage_on_edges_moves_the_planes_and_not_the_ascent() -> None:
+    """Why there are two: the ascent's direction is the expected usage of nodes."""
+    own, none = np.arange(2, dtype=np.int32), np.zeros(2, np.int64)
+    nodes = [Node(name, np.array([10**6, 2 * 10**6]), none, (0, 1)) for name in "ab"]
+    copy = EdgeUsage(0, 1, np.array([[10, 0], [0, 0]]))
+    problem = Problem(nodes, [Edge(0, 1, own, own, np.zeros((2, 2), np.int64), usages=(copy,))], 5)
+    _, relaxation, planes = search(problem)
+    ascent = DualAscent(relaxation.copy())
+    ascent.begin()
+    for step in range(50):
+        ascent.advance(step / 50)
+    planes.run(np.array([0, 0]), 40, 16)
+    # Strategies 0 and 0 do not fit; half of them and half of the cheapest that fits would cost 2.5 million.
+    assert (ascent.bound, ascent.multipliers, relaxation.bound) == (2 * 10**6, {}, 25 * 10**5)
