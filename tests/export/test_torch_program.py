@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,16 @@ def programs_of(op: str, mesh: str) -> Iterator[Program]:
             yield from (random_program(question_of(alone(case), mesh), seed) for seed in range(4))
 
 
+def issue_early(program: Program) -> Program:
+    """Return the program with every collective right after what makes its operand."""
+    keys: dict[str, tuple[int, ...]] = {name: (-1,) for name, _ in program.arguments}
+    for place, done in enumerate(program.instructions):
+        key = (place,) if isinstance(done, OpCall) else (*keys[done.operand], place)
+        keys |= dict.fromkeys(done.results, key)
+    ordered = sorted(program.instructions, key=lambda done: keys[done.results[0]])
+    return replace(program, instructions=tuple(ordered))
+
+
 def reads_empty_block(program: Program) -> bool:
     """Return whether the first operand of an op is a block without elements on a device."""
     read = [program.values[done.operands[0]] for done in program.instructions if isinstance(done, OpCall)]
@@ -100,6 +112,19 @@ def test_a_step_of_micro_batches_is_a_loop(tmp_path: Path) -> None:
     programs = [
         random_program(question_of(accumulate_gradients(without_next(graph), 3), "3x2"), seed) for graph, seed in steps
     ]
+    agree(programs, tmp_path)
+
+
+def test_a_collective_is_waited_for_where_its_result_is_first_read(tmp_path: Path) -> None:
+    """Each is issued as soon as its operand is there, and what has to be copied when it arrives is copied then."""
+    from planner.export.torch_program import print_torch
+
+    meshes = ((graph, mesh) for graph, mesh in map(random_graph, range(60)) if mesh.devices == 6)
+    drawn = [materialize_completed(*each, propagate(*each), route=make_documented_path(*each)) for each in meshes]
+    programs = list(map(issue_early, [*drawn[:6], training_step("gpt2", "f32", STEP_MESH)]))
+    text = "".join(map(print_torch, programs))
+    assert re.search(r"(n\d+) = exchange_\d+\(.*\n(.*\n)+    \1 = arrived\(\1\)", text)
+    assert re.search(r"(n\d+) = all_gather\(.*\n(.*\n)+    \1 = arrived\(\1\)", text)
     agree(programs, tmp_path)
 
 

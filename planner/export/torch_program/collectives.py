@@ -3,6 +3,9 @@
 Where blocks are even, members stand in the order of their ranks and every backend has the dtype, a collective is the
 library's own. Otherwise, and for an exchange, every process sends every other exactly what it lacks, by
 all_to_all_single with a count for each: first terms to combine, then copies (`planner.ir.redistribution`).
+
+The library's own are waited for where their result is first read. One that is followed by local copies, as of parts
+that arrive in another order than they are held in, returns a function that waits and copies: `arrived` calls it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from planner.export.torch_program.exchange import write_exchange_function
 from planner.export.torch_program.op_functions import AtenFunctions
@@ -18,12 +22,22 @@ from planner.ir.mesh import Mesh
 from planner.ir.program import Program, Reshard
 from planner.ir.sharding import Axes, Reduction, shard_shapes
 
+LATER = '''def later(arrive):
+    """What waits for a collective. A traced run waits at once."""
+    return arrive
+
+
+def arrived(value):
+    """The tensor that a collective makes, when it is there."""
+    return value() if callable(value) else value'''
+ALL_GATHER = '''def all_gather(x, dim, members, group):
+    """Join along another dim than the first what the members hold."""
+    blocks = funcol.all_gather_single(x, 0, group)
+    return later(lambda: torch.cat(waited(blocks).chunk(members), dim))'''
 ALL_TO_ALL = '''def all_to_all(x, dim, source, members, group):
     """Send part j of a dim to member j, and join along another dim what arrives."""
-    sent = torch.stack(x.chunk(members, dim))
-    arrived = funcol.all_to_all_single(sent, None, None, group)
-    return torch.cat(arrived.unbind(), source)
-'''
+    blocks = funcol.all_to_all_single(torch.stack(x.chunk(members, dim)), None, None, group)
+    return later(lambda: torch.cat(waited(blocks).unbind(), source))'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,7 @@ FUNCTIONAL: Mapping[Kind, FunctionalCollective] = MappingProxyType(
     }
 )
 """Every basis move. An exchange is a function of the module."""
+ALL_GATHER_LATER = FunctionalCollective("all_gather({array}, {dim}, {members}, {group})")
 SENT = ("f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8")
 """The dtypes that every backend has."""
 
@@ -75,22 +90,31 @@ def write_groups(names: set[Axes], mesh: Mesh) -> list[str]:
     ]
 
 
-def write_collective(program: Program, move: Reshard, name: str, *, functions: AtenFunctions, groups: set[Axes]) -> str:
-    """Return the expression for the move of the array `name`; the axes of groups that it needs go to `groups`."""
+class CollectiveCall(NamedTuple):
+    """The expression for a collective, and whether it is a function that waits for the result (`arrived`)."""
+
+    text: str
+    is_later: bool
+
+
+def write_collective(
+    program: Program, move: Reshard, name: str, *, functions: AtenFunctions, groups: set[Axes]
+) -> CollectiveCall:
+    """Return the call for the move of the array `name`; the axes of groups that it needs go to `groups`."""
     done, mesh = move.collective, program.mesh
     held, made = program.values[move.operand], program.values[move.result]
     if mesh.group_size(done.axes) == 1:
-        return name
-    row = FUNCTIONAL.get(done.kind)
+        return CollectiveCall(name, is_later=False)
+    row = ALL_GATHER_LATER if done.kind is Kind.ALL_GATHER and done.dim else FUNCTIONAL.get(done.kind)
     is_native = row is not None and (row.reductions is None or held.sharding.reduction in row.reductions)
     is_native = is_native and (held.type.dtype in SENT or done.kind is Kind.ALL_SLICE)
     if row is None or not is_native or not _is_plain(program, move):
         groups.add(tuple(sorted(done.axes)))
-        return f"{_write_exchange(program, move, functions)}({name})"
+        return CollectiveCall(f"{_write_exchange(program, move, functions)}({name})", is_later=True)
     dim = done.dim or 0
     if done.kind is not Kind.ALL_SLICE:
         groups.add(tuple(sorted(done.axes)))
-    return row.call.format(
+    text = row.call.format(
         array=name,
         dim=dim,
         source=done.source_dim,
@@ -100,6 +124,7 @@ def write_collective(program: Program, move: Reshard, name: str, *, functions: A
         size=shard_shapes(made.sharding, made.type.shape, mesh)[0][dim] if done.dim is not None else "",
         reduction=row.reductions[held.sharding.reduction] if row.reductions else "",
     )
+    return CollectiveCall(text, is_later=row is ALL_GATHER_LATER or done.kind is Kind.ALL_TO_ALL)
 
 
 def _is_plain(program: Program, move: Reshard) -> bool:

@@ -36,13 +36,13 @@ def put(x, piece, elements):
         there.copy_(torch.cat([there.reshape(-1)[:start], elements, there.reshape(-1)[stop:]]).reshape(there.shape))
 
 
-def send(elements, sent, arrived, like, group):
-    """Send every peer its elements, as bytes: not every backend has every dtype. `arrived` is the sizes of the pieces
-    that come from each."""
-    flat, size = torch.cat(elements) if elements else like.new_empty(0), like.element_size()
-    counts, sizes = [size * sum(pieces) for pieces in arrived], [size * count for count in sent]
-    raw = funcol.wait_tensor(funcol.all_to_all_single(flat.view(torch.uint8), counts, sizes, group))
-    return raw.view(like.dtype).split([piece for pieces in arrived for piece in pieces])
+def send(elements, sent, arriving, like, group):
+    """Send every peer its elements, as bytes: not every backend has every dtype. `arriving` is the sizes of the pieces
+    that come from each; the function that is returned waits for them."""
+    flat, size, dtype = torch.cat(elements) if elements else like.new_empty(0), like.element_size(), like.dtype
+    counts, sizes = [size * sum(pieces) for pieces in arriving], [size * count for count in sent]
+    raw = funcol.all_to_all_single(flat.view(torch.uint8), counts, sizes, group)
+    return lambda: waited(raw).view(dtype).split([piece for pieces in arriving for piece in pieces])
 '''
 COMBINED = {
     Reduction.SUM: "total + term",
@@ -79,21 +79,21 @@ class _RankTables:
     totals_put: list[tuple[int, Piece]] = field(default_factory=list)
     pieces: list[Any] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
-    arrived: list[list[int]] = field(default_factory=list)
+    arriving: list[list[int]] = field(default_factory=list)
     places: list[Piece] = field(default_factory=list)
 
 
 def write_exchange_function(
     held: ShardedValue, made: ShardedValue, mesh: Mesh, *, axes: Axes, name: str, group: str
 ) -> str:
-    """Return the text of a function from a process's shard of `held` to its shard of `made`."""
+    """Return the text of a function from a process's shard of `held` to what waits for its shard of `made`."""
     tables = _Tables(held, made, mesh, axes)
     ranks = tables.fill()
     reduces = tables.done.endpoints.terms > 1
     fields = [
         *("shape", "fill", "copied"),
         *(("term_pieces", "term_sent", "term_arrived", "terms", "totals_put") if reduces else ()),
-        *("pieces", "sent", "arrived", "places"),
+        *("pieces", "sent", "arriving", "places"),
     ]
     table = "".join(f"    ({', '.join(repr(getattr(each, key)) for key in fields)}),\n" for each in ranks)
     lines = [
@@ -102,27 +102,32 @@ def write_exchange_function(
         "for piece, place in copied:",
         "    put(made, place, piece_of(x, piece))",
     ]
-    if reduces:
-        lines += [
-            f"came = send([piece_of(x, each) for each in term_pieces], term_sent, term_arrived, x, {group})",
-            "totals = []",
-            "for each in terms:",
-            "    total, *others = [came[term] if isinstance(term, int) else piece_of(x, term) for term in each]",
-            "    for term in others:",
-            f"        total = {COMBINED[held.sharding.reduction]}",
-            f"    totals.append({tables.finished('total')})",
-            "for number, place in totals_put:",
-            "    put(made, place, totals[number])",
-        ]
-    elements = "totals[each]" if reduces else "piece_of(x, each)"
-    lines += [
-        f"came = send([{elements} for each in pieces], sent, arrived, x, {group})",
-        "for place, elements in zip(places, came):",
+    message = f"[piece_of(x, each) for each in {'term_pieces' if reduces else 'pieces'}]"
+    lines.append(f"came = send({message}, {'term_sent, term_arrived' if reduces else 'sent, arriving'}, x, {group})")
+    then = [
+        *(_write_totals(tables, group) if reduces else ()),
+        f"for place, elements in zip(places, {'totals_came' if reduces else 'came'}()):",
         "    put(made, place, elements)",
         "return made",
     ]
-    body = "".join(f"    {line}\n" for line in lines)
+    lines += ["", "def arrive():", *(f"    {line}" for line in then), "", "return later(arrive)"]
+    body = "".join(f"    {line}".rstrip() + "\n" for line in lines)
     return f"{name.upper()} = (\n{table})\n\n\ndef {name}(x):\n{body}"
+
+
+def _write_totals(tables: _Tables, group: str) -> list[str]:
+    """Return the lines that combine the terms that came, and send the totals."""
+    return [
+        "terms_came, totals = came(), []",
+        "for each in terms:",
+        "    total, *others = [terms_came[term] if isinstance(term, int) else piece_of(x, term) for term in each]",
+        "    for term in others:",
+        f"        total = {COMBINED[tables.held.sharding.reduction]}",
+        f"    totals.append({tables.finished('total')})",
+        "for number, place in totals_put:",
+        "    put(made, place, totals[number])",
+        f"totals_came = send([totals[each] for each in pieces], sent, arriving, x, {group})",
+    ]
 
 
 class _Tables:
@@ -238,5 +243,5 @@ class _Tables:
                     for r in sent
                 ]
                 rank.sent.append(sum(r[3] - r[2] for r in sent))
-                rank.arrived.append([r[3] - r[2] for r in came])
+                rank.arriving.append([r[3] - r[2] for r in came])
                 rank.places += [self._piece(self.done.cells[r[0]], r[2], r[3], self.origin[device]) for r in came]

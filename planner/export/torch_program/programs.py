@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from planner.export.torch_program.boundary import BOUNDARY, write_argument, write_result
-from planner.export.torch_program.collectives import ALL_TO_ALL, write_collective, write_groups
+from planner.export.torch_program.collectives import ALL_GATHER, ALL_TO_ALL, LATER, write_collective, write_groups
 from planner.export.torch_program.exchange import PIECES
 from planner.export.torch_program.op_functions import AtenFunctions
 from planner.ir.program import Instruction, OpCall, Program, Reshard, is_accumulation
@@ -25,7 +25,7 @@ from planner.ir.sharding import Axes
 TOTAL = '''def total(before, term):
     """The sum of the micro-batches before, in place, and of this one."""
     return term.clone() if before is None else before.add_(term)'''
-GIVEN = {"all_to_all(": ALL_TO_ALL, "piece_of(": PIECES, "total(": TOTAL}
+GIVEN = {"arrived(": LATER, "all_gather(": ALL_GATHER, "all_to_all(": ALL_TO_ALL, "piece_of(": PIECES, "total(": TOTAL}
 HEAD = '''"""A program on {mesh}, as every process runs it: import after torch.distributed.init_process_group."""
 
 import os
@@ -103,14 +103,19 @@ class ProgramWriter:
     ) -> str:
         """Return the text of instructions as a function; what neither they nor its results read again is deleted."""
         last = {value: place for place, done in enumerate(instructions) for value in (*done.results, *done.operands)}
-        kept, lines, scope = {*arguments, *results}, list[str](), ""
+        kept, lines, scope, awaited = {*arguments, *results}, list[str](), "", dict[str, None]()
         for place, done in enumerate(instructions):
+            lines += self._arrive(awaited, done.operands)
             here = f"# {done.op.phase} {done.op.scope}".strip() if isinstance(done, OpCall) else scope
             lines += [here] if here != scope else []
-            lines += done.lines if isinstance(done, MicroBatchLoop) else [self._line(done)]
+            if isinstance(done, MicroBatchLoop):
+                lines += done.lines
+            else:
+                lines.append(self._line(done, awaited if _is_overlapped(instructions, place) else None))
             scope, used = here, dict.fromkeys((*done.operands, *done.results))
             if dying := [self.names[value] for value in used if last[value] == place and value not in kept]:
                 lines.append(f"del {', '.join(dying)}")
+        lines += self._arrive(awaited, results)
         lines.append("return (" + "".join(f"{self.names[value]}, " for value in results) + ")")
         body = "".join(f"    {line}\n" for line in lines)
         return f"def {name}({', '.join(self.names[value] for value in arguments)}):\n{body}"
@@ -142,12 +147,23 @@ class ProgramWriter:
         ]
         return MicroBatchLoop(text, lines, tuple(given), tuple(carried))
 
-    def _line(self, done: Instruction) -> str:
+    def _arrive(self, awaited: dict[str, None], read: Sequence[str]) -> list[str]:
+        """Return the lines that wait for those values of `awaited` that are read now."""
+        ready = [value for value in dict.fromkeys(read) if value in awaited]
+        for value in ready:
+            del awaited[value]
+        return [f"{self.names[value]} = arrived({self.names[value]})  # arrives: {value!r}" for value in ready]
+
+    def _line(self, done: Instruction, awaited: dict[str, None] | None = None) -> str:
+        """Return the line of an instruction; with `awaited`, a result that arrives later is waited for later."""
         operands = [self.names[name] for name in done.operands]
         results = ", ".join(self.names[name] for name in done.results)
         if isinstance(done, Reshard):
             moved = write_collective(self.program, done, operands[0], functions=self.functions, groups=self.groups)
-            return f"{results} = {moved}  # {done.result!r}"
+            if moved.is_later and awaited is not None:
+                awaited[done.result] = None
+            text = f"arrived({moved.text})" if moved.is_later and awaited is None else moved.text
+            return f"{results} = {text}  # {done.result!r}"
         name = self.functions.of(done, [self.program.values[each] for each in done.operands])
         computed = f"{name}({', '.join(operands)})"
         return f"{results} = {f'total({results}, {computed})' if done.op.accumulates else computed}  # {done.op.id!r}"
@@ -169,9 +185,19 @@ class ProgramWriter:
         helpers = [text for mark, text in GIVEN.items() if any(mark in each for each in texts)]
         names = [body.split("(")[0].removeprefix("def ") for body in bodies]
         called = [name for name in names if any(f" {name}(" in body.partition("\n")[2] for body in bodies)]
-        lines = (f"    {name} = trace.follow({name})\n" for name in names if name not in called)
+        lines = [f"    {name} = trace.follow({name})\n" for name in names if name not in called]
+        lines += ["    later = arrived\n"] if LATER in helpers else []
         trace = TRACE.format(followed="".join(lines))
         return "\n\n".join([head, *made, *helpers, BOUNDARY + "\n", *texts, trace])
+
+
+def _is_overlapped(instructions: Sequence[Instruction | MicroBatchLoop], place: int) -> bool:
+    """Return whether ops run between a collective and the first instruction that reads its result."""
+    for after in range(place + 1, len(instructions)):
+        done = instructions[after]
+        if not isinstance(done, Reshard) or instructions[place].results[0] in done.operands:
+            return instructions[place].results[0] not in done.operands
+    return False
 
 
 def _write_data(program: Program) -> str:
