@@ -98,6 +98,9 @@ def test_processes_compute_the_graph_and_receive_what_was_predicted(tmp_path: Pa
         case for case in CASES if case.op == "add" and {kind.dtype for kind in alone(case).types.values()} == {"u32"}
     )
     programs.append(random_program(question_of(alone(unsigned), "3x2"), 0))
+    # A result that is broadcast from one element.
+    spread = next(case for case in CASES if case.op == "expand" and alone(case).inputs[0].type.shape == ())
+    programs.append(random_program(question_of(alone(spread), "3x2"), 1))
     held = [value.sharding for program in programs for value in program.values.values()]
     assert {each.reduction for each in held if each.partial} > {Reduction.SUM, Reduction.MAX}
     assert any(each.halo_sizes for each in held)

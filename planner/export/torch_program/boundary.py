@@ -19,8 +19,8 @@ PART = '''def part_of(array, term, neutral, bounds):
 WHOLE = '''def whole(*results):
     """The whole results on every process, in the order of RESULTS."""
     shards = [None] * dist.get_world_size()
-    # As bytes: not every dtype can be pickled.
-    tensors = [waited(each).detach().cpu() for each in results]
+    # As bytes: not every dtype can be pickled. The elements of a broadcast tensor are not there one by one.
+    tensors = [waited(each).detach().cpu().clone(memory_format=torch.contiguous_format) for each in results]
     dist.all_gather_object(shards, [(each.reshape(-1).view(torch.uint8), each.dtype, each.shape) for each in tensors])
     parts = [[raw.view(dtype).reshape(shape) for raw, dtype, shape in each] for each in shards]
     return tuple(joined([each[k] for each in parts], *held) for k, held in enumerate(RESULTS.values()))'''

@@ -155,7 +155,7 @@ def whole(results):
     mine = []
     for stage, made in zip(STAGES.values(), results):
         for name, tensor in made.items():
-            flat = tensor.detach().cpu().contiguous()
+            flat = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             mine.append((name, flat.reshape(-1).view(torch.uint8), flat.dtype, flat.shape, stage.RESULTS[name]))
     shards = [None] * dist.get_world_size()
     dist.all_gather_object(shards, mine)
