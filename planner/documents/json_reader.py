@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 from planner.errors import InvalidDocument
 
 MAX_BYTES = 16 << 20
-MAX_VALUES = 1 << 20
+MAX_VALUES = 1_200_000
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

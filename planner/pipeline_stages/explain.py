@@ -20,7 +20,7 @@ import numpy as np
 from planner.choose.cost import PICO
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.interval_bounds import Matrix, Span
-from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage, simulate_stages
+from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage, list_sends, simulate_stages
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.simulate import simulate
 from planner.pipeline_stages.stage_costs import StageCosts
@@ -30,8 +30,8 @@ from planner.planning.deadline import Deadline, ProgressReporter
 from planner.planning.infeasible import describe_limits
 from planner.planning.plan_types import Plan
 
-BOUNDS_SHARE = 0.25
-"""Share of a limited time that is left for bounds when stages beside moved cuts are planned."""
+BOUNDS_SHARE = 0.5
+"""Share of a limited time that is left for bounds and simulations when stages beside moved cuts are planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class _CutMoves:
                 self.plans[stage, span] = known
         self.report.begin("bounding moved cuts")
         self.costs.deadline = self.deadline
-        self.costs.bound_units(self.deadline)
+        self.costs.bound_units(self.deadline.sooner(BOUNDS_SHARE * (self.deadline.left_s or 0.0)))
 
     def _list_wanted(self) -> list[tuple[int, Span]]:
         """Return the numbers and units of the stages beside moved cuts; those that may be stages."""
@@ -229,7 +229,7 @@ class _CutMoves:
         if np.isinf(bound):
             return MovedCut(by, None, None, True, None, "a stage fits in no plan")
         fitting = [plan for plan in plans if plan is not None and plan.analysis is not None]
-        if len(fitting) < len(plans):
+        if len(fitting) < len(plans) or self.deadline.left_s == 0.0:
             return MovedCut(by, None, int(bound), False, None, "no plan is known within the time limit")
         return self._simulate_move(stage, by, fitting, bound=int(bound))
 
@@ -237,7 +237,10 @@ class _CutMoves:
         stages, spans = list(self.plan.stages), self._move(stage, by)
         for number, plan in zip((stage - 1, stage), plans, strict=True):
             stages[number] = PlannedStage(self.costs.stage(*spans[number]), plan)
-        timeline = simulate_stages(self.schedule, stages, self.plan.model)
+        moved, model = {stage - 1, stage}, self.plan.model
+        sends = [each for each in self.plan.sends if moved.isdisjoint((each.source, each.target))]
+        sends += list_sends(stages, model, self.schedule.ranks, among=moved)
+        timeline = simulate_stages(self.schedule, stages, model, sends=sends)
         work = [each.pass_ps * self.schedule.microbatches + each.update_ps for each in timeline.times]
         gaps = [plan.certificate.gap for plan in plans]
         is_solved = all(gap is not None and gap <= self.plan.request.gap for gap in gaps)

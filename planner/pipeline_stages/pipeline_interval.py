@@ -44,4 +44,7 @@ def _simulate_step(plan: PipelinePlan, factors: Sequence[Sequence[Factors]], *, 
         for stage, own in zip(plan.stages, factors, strict=True)
     ]
     slower = NETWORK_INTERVAL[end == HIGH] if name == COLLECTIVES else 1.0
-    return simulate_stages(plan.schedule, plan.stages, plan.model, times=times, slower_sends=slower).step_ps
+    timeline = simulate_stages(
+        plan.schedule, plan.stages, plan.model, times=times, slower_sends=slower, sends=plan.sends
+    )
+    return timeline.step_ps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -138,7 +138,7 @@ class PipelinePlan:
     @cached_property
     def timeline(self) -> Timeline:
         assert self.schedule is not None, "an infeasible plan has no timeline"
-        return simulate_stages(self.schedule, self.stages, self.model)
+        return simulate_stages(self.schedule, self.stages, self.model, sends=self.sends)
 
     @property
     def programs(self) -> list[tuple[StageGraph, Program]]:
@@ -176,15 +176,17 @@ def simulate_stages(
     *,
     times: Sequence[Sequence[int]] | None = None,
     slower_sends: float = 1.0,
+    sends: Sequence[Send] | None = None,
 ) -> Timeline:
     """Return when each task of planned stages runs, with the sends between them.
 
     times         of the instructions of each stage in ps; None: as predicted
     slower_sends  how many times as long as predicted a send takes
+    sends         those between neighbours, where they are known
     """
     times = times or [stage.analysis.times_ps for stage in stages]
     sent: dict[tuple[int, int], int] = defaultdict(int)
-    for each in list_sends(stages, model, schedule.ranks):
+    for each in list_sends(stages, model, schedule.ranks) if sends is None else sends:
         sent[each.source, each.target] += round(each.reshard.time_ps * slower_sends)
     passes = [
         replace(
@@ -208,15 +210,14 @@ def simulate_stages(
     return simulate(schedule, passes, exchanges)
 
 
-def list_sends(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
-    """Return what neighbouring stages send: values up, gradients down."""
-    sends = []
-    for number, one in enumerate(stages):
-        for value in one.stage.sent:
-            sends.append(_make_send(stages, model, value, ranks=ranks, ends=(number, number + 1)))
-        for value in one.stage.sent_gradients:
-            sends.append(_make_send(stages, model, value, ranks=ranks, ends=(number, number - 1)))
-    return tuple(sends)
+def list_sends(
+    stages: Sequence[PlannedStage], model: CostModel, ranks: int, *, among: Container[int] | None = None
+) -> tuple[Send, ...]:
+    """Return what neighbouring stages send: values up, gradients down; `among`: only from or to these stages."""
+    listed = [(value, (number, number + 1)) for number, one in enumerate(stages) for value in one.stage.sent]
+    listed += [(value, (number, number - 1)) for number, one in enumerate(stages) for value in one.stage.sent_gradients]
+    wanted = [(value, ends) for value, ends in listed if among is None or any(end in among for end in ends)]
+    return tuple(_make_send(stages, model, value, ranks=ranks, ends=ends) for value, ends in wanted)
 
 
 def list_exchanges(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
