@@ -20,6 +20,7 @@ from api.http.problems import HttpProblem, problem_of_planner_error, problem_of_
 from api.jobs.database import Database
 from api.jobs.worker_process import TaskEnd, TaskResult
 from api.settings import Limits
+from planner.documents.json_reader import MAX_VALUES
 from planner.errors import InvalidMesh
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, ask, named, serving, writers_stopped
@@ -84,7 +85,7 @@ BODIES: list[tuple[bytes, dict[str, str], int]] = [
     (b'{"a": ' + b"9" * 5000 + b"}", JSON, 400),
     (b"[" * 100_000, JSON, 400),
     (b"[" * 100 + b"]" * 100, JSON, 400),
-    (b"[" + b"1," * (1 << 20) + b"1]", JSON, 400),
+    (b"[" + b"1," * MAX_VALUES + b"1]", JSON, 400),
     (b"null", JSON, 422),
     (b"{}", {}, 415),
     (b"{}", {"Content-Type": "text/plain"}, 415),
