@@ -160,7 +160,10 @@ def _write_text(traced: Any, read: Sequence[str], made: Sequence[str]) -> str:
     for node in traced.graph.nodes:
         if node.op == "placeholder":
             name = names[node.name] = f"x{len(arguments)}"
-            if read[len(arguments)] in NARROW:
+            if node not in used:
+                # A device whose part does not read an operand, such as the bias of partial sums, waits for it too.
+                lines.append(f"waited({name})")
+            elif read[len(arguments)] in NARROW:
                 lines.append(f"{name} = {name}.float()")
             arguments.append(name)
         elif node.op == "get_attr":
