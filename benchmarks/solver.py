@@ -53,7 +53,8 @@ def table(result: dict[str, Any]) -> str:
         costs = sorted(row["cost"] for row in rows)
         ours = f"{median_low(costs):,}"
         if len(rows) > 1:
-            ours += f" (of {len(rows)} seeds, {costs[0]:,} to {costs[-1]:,})"
+            spread = f", {costs[0]:,} to {costs[-1]:,}" if costs[0] < costs[-1] else ""
+            ours += f" ({'median of' if spread else 'each of'} {len(rows)} seeds{spread})"
         nodes, winner, bound = rows[0]["nodes"], rows[0]["winner_contest"], max(row["bound"] for row in rows)
         gaps, seconds = sorted({f"{row['gap']:.0e}" for row in rows}, key=float), max(row["seconds"] for row in rows)
         gap = gaps[0] if len(gaps) == 1 else f"{gaps[0]} to {gaps[-1]}"
