@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -172,20 +172,13 @@ class _LayoutOfOption:
     loops    the number of loops of the op
     dims     the number of the loop that splits each dim, or None
     partial  the loops along which the value is partial, with the reduction
-    known    the shardings of the options asked for so far: ops of repeated layers share a rule and their options
     """
 
     loops: int
     dims: tuple[int | None, ...]
     partial: tuple[tuple[int, Reduction], ...]
-    known: dict[Option, Sharding] = field(default_factory=dict, compare=False)
 
     def sharding(self, option: Option) -> Sharding:
-        if option not in self.known:
-            self.known[option] = self._find_sharding(option)
-        return self.known[option]
-
-    def _find_sharding(self, option: Option) -> Sharding:
         if len(option) != self.loops:
             raise InvalidRule("lists of an option", got=len(option), wanted=f"{self.loops}, one a loop")
         split = tuple([() if loop is None else option[loop] for loop in self.dims])
