@@ -16,6 +16,7 @@ from api.cli.memory_price import describe_memory_price
 from api.cli.options import JsonOption, PlanArgument, TimeLimitOption, console, print_json
 from api.cli.progress import report_progress
 from api.cli.render_explain_stages import render_stages_overview
+from api.cli.tables import add_rows, build_table
 from planner.choose.cost import PICO
 from planner.documents.explain import dump_decision, dump_overview, explain_plan
 from planner.documents.explain_stages import dump_stages_overview, explain_stage
@@ -274,15 +275,7 @@ def _format_sharding(sharding: Document) -> str:
 def _build_table(
     title: str, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]], *, most: int = ROWS
 ) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    listed = list(rows)
-    for row in listed[:most]:
-        table.add_row(*map(str, row))
-    if len(listed) > most:
-        table.add_row(f"and {len(listed) - most} more")
-    return table
+    return add_rows(build_table(title, *columns), rows, most)
 
 
 def _format_time(picoseconds: int) -> str:

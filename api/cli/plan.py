@@ -63,8 +63,9 @@ def plan(
     ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
     if stages is not None:
         _refuse_with_pipeline({"--proof": proof, "--log": log})
-        how: dict[str, Any] = {"request": request, "pin": pin, "validate": validate, "deadline": ends}
-        document = plan_stages(graph, devices, hardware_name, stages=stages, **how)
+        document = plan_stages(
+            graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate, deadline=ends
+        )
     else:
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
         document = _dump_validated(planned, run, proof) if validate else dump_plan(planned)

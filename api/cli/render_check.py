@@ -20,6 +20,7 @@ from api.check.summary import (
     summarize_limit,
 )
 from api.cli.render_diff import render_diff
+from api.cli.tables import build_table
 
 Document = dict[str, Any]
 
@@ -43,9 +44,7 @@ def render_check(report: Document) -> Group:
 
 def _render_limits(report: Document) -> Table:
     broken = [entry["limit"] for entry in (*report["exceeded"], *report["waived"])]
-    table = Table(title="Limits", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(("limit", "base", "new", "change", "")):
-        table.add_column(column, justify="right" if 0 < number < 4 else "left", overflow="fold")
+    table = build_table("Limits", "limit", "base", "new", "change", "", left=(0, 4))
     for limit in report["limits"]:
         ends = (format_amount(limit[side], limit["unit"]) for side in ("base", "new"))
         table.add_row(Text(limit["limit"]), *ends, format_rise(limit), "over" if limit["limit"] in broken else "within")

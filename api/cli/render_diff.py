@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.tables import add_rows, build_table
 from planner.choose.cost import PICO
 from planner.documents.versions import versions_text
 from planner.units import format_bytes, format_time
@@ -34,7 +35,7 @@ def render_diff(comparison: Document) -> Group:
     """Return the page of a comparison: totals, the largest changes in time, changed layouts, memory at the peaks."""
     parts: list[RenderableType] = [_render_totals(comparison["totals"])]
     if stages := comparison.get("stages"):
-        parts.append(_build_table("Stages", [(what, "", *rest) for what, *rest in list_stage_rows(stages)]))
+        parts.append(_build_sides("Stages", [(what, "", *rest) for what, *rest in list_stage_rows(stages)]))
     terms = sorted(comparison["terms"], key=lambda term: -abs(term["change_ps"]))
     if terms:
         rows = [
@@ -47,14 +48,14 @@ def render_diff(comparison: Document) -> Group:
             )
             for t in terms
         ]
-        parts.append(_build_table("Changes in time, by op and by value with its collectives", rows))
+        parts.append(_build_sides("Changes in time, by op and by value with its collectives", rows))
     for key, column in (("changes", "value"), ("options", "op")):
         if comparison[key]:
             rows = [
                 (_format_name(c, column), "", _format_sharding(c["base"]), _format_sharding(c["new"]), "")
                 for c in comparison[key]
             ]
-            parts.append(_build_table(f"{'Values' if key == 'changes' else 'Ops'} laid out differently", rows))
+            parts.append(_build_sides(f"{'Values' if key == 'changes' else 'Ops'} laid out differently", rows))
     changed = any(comparison[key] for key in ("terms", "changes", "options"))
     if not changed and not any(total["change"] for total in comparison["totals"].values()):
         parts.append(Text("the plans are equal"))
@@ -93,7 +94,7 @@ def _render_totals(totals: Document) -> Table:
         (TITLES[key], "", *(format_side(key, total[side]) for side in ("base", "new")), _format_total(total))
         for key, total in totals.items()
     ]
-    return _build_table("Totals", rows)
+    return _build_sides("Totals", rows)
 
 
 def _format_total(total: Document) -> str:
@@ -108,7 +109,7 @@ def _render_memory(memory: Document) -> Table:
         (kind, "", format_bytes(before.get(kind, 0)), format_bytes(after.get(kind, 0)), f"{change:+,} B")
         for kind, change in memory["change_bytes"].items()
     ]
-    return _build_table(f"Memory at the peaks, while computing {memory['base']['at']} and {memory['new']['at']}", rows)
+    return _build_sides(f"Memory at the peaks, while computing {memory['base']['at']} and {memory['new']['at']}", rows)
 
 
 def _format_name(change: Document, key: str) -> str:
@@ -131,13 +132,5 @@ def _format_sharding(layout: Any) -> str:
     return " ".join("/".join(axes) or "·" for axes in split) + partial
 
 
-def _build_table(title: str, rows: Iterable[tuple[str, ...]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(("what", "", "base", "new", "change")):
-        table.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
-    listed = list(rows)
-    for row in listed[:ROWS]:
-        table.add_row(*row)
-    if len(listed) > ROWS:
-        table.add_row(f"and {len(listed) - ROWS} more", "", "", "", "")
-    return table
+def _build_sides(title: str, rows: Iterable[tuple[str, ...]]) -> Table:
+    return add_rows(build_table(title, "what", "", "base", "new", "change", left=(0, 1)), rows, ROWS)

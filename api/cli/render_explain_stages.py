@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.tables import build_table
 from planner.choose.cost import PICO
 from planner.units import format_bytes, format_share, format_time
 
@@ -37,7 +38,7 @@ def render_stages_overview(explanation: Document) -> Iterator[Any]:
 
 
 def _render_stages(explanation: Document) -> Table:
-    table = _build_table("Stages", ("stage", "rank", "computes in a step", "at least", "idle", "peak per device"))
+    table = build_table("Stages", "stage", "rank", "computes in a step", "at least", "idle", "peak per device")
     for stage in explanation["stages"]:
         idle = explanation["idle_ps"][stage["rank"]]
         times = (_format_time(each) for each in (stage["work_ps"], stage["bound_ps"], idle))
@@ -47,7 +48,7 @@ def _render_stages(explanation: Document) -> Table:
 
 def _render_cuts(explanation: Document) -> Table:
     title = "Cuts, and the step with one of them moved by one unit"
-    table = _build_table(title, ("cut before stage", "at", "sends", "one unit earlier", "one unit later"))
+    table = build_table(title, "cut before stage", "at", "sends", "one unit earlier", "one unit later")
     for cut in explanation["cuts"]:
         sends = f"{format_bytes(cut['sent_bytes'])}, {_format_time(cut['send_ps'])}"
         moves = (_format_move(move, explanation["step_ps"]) for move in cut["moves"])
@@ -77,13 +78,6 @@ def _describe_bound(explanation: Document) -> str:
         f"{cuts}\n{bound['status']}: no step with any cuts is below {_format_time(bound['bound_ps'])} "
         f"({_format_change(bound['bound_ps'], step)}; {bound['reason']}); what sends add is not bounded"
     )
-
-
-def _build_table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    return table
 
 
 def _format_time(picoseconds: int) -> str:

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.tables import build_table
 from planner.units import format_bytes, format_share, format_time
 
 Document = dict[str, Any]
@@ -49,10 +50,8 @@ def _format_interval(cost: Document) -> str:
 
 
 def _render_stages(plan: Document) -> Table:
-    table = Table(title="Stages", title_justify="left", title_style="bold", box=None, pad_edge=False)
     columns = ("stage", "rank", "layers", "forward", "backward", "sends", "update", "all passes", "peak per device")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "layers" else "right", overflow="fold")
+    table = build_table("Stages", *columns, left=(columns.index("layers"),))
     for number, stage in enumerate(plan["stages"]):
         layers = stage["layers"]
         shown = f"{layers[0]} … {layers[-1]}" if len(layers) > 1 else "".join(layers) or "-"

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.memory_price import describe_memory_price, describe_next_layout
+from api.cli.tables import build_table
 from planner.planning.infeasible import describe_infeasible, describe_limits
 from planner.units import format_bytes, format_share, format_time
 
@@ -77,16 +78,9 @@ def _format_bytes_objective(plan: Document) -> str:
     )
 
 
-def _build_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    return table
-
-
 def _render_time(plan: Document) -> Table:
     cost = plan["cost"]
-    table = _build_table("Step time", "part", "time", "share")
+    table = build_table("Step time", "part", "time", "share")
     for part in ("compute", "communication"):
         seconds = cost[f"{part}_s"]
         table.add_row(part, format_time(seconds), format_share(seconds / cost["step_s"] if cost["step_s"] else 0.0))
@@ -112,7 +106,7 @@ def _render_time(plan: Document) -> Table:
 
 
 def _render_collectives(plan: Document) -> Table:
-    table = _build_table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes per device")
+    table = build_table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes per device")
     for entry in plan["cost"]["top_collectives"][:MAX_COLLECTIVES]:
         table.add_row(
             entry["collective"],
@@ -132,7 +126,7 @@ def _render_received(plan: Document) -> str:
 
 def _render_memory(plan: Document) -> Table:
     memory = plan["memory"]
-    table = _build_table(f"Peak memory per device, while computing {memory['at']}", "kind", "bytes")
+    table = build_table(f"Peak memory per device, while computing {memory['at']}", "kind", "bytes")
     for kind, size in sorted(memory["by_kind"].items(), key=lambda entry: -entry[1]):
         table.add_row(kind, format_bytes(size))
     table.add_row("peak", format_bytes(memory["peak_bytes"]))
@@ -147,7 +141,7 @@ def _render_shardings(plan: Document) -> Table:
         for entry in plan["graph"]["document"]["inputs"]
         if entry["kind"] == "parameter"
     )
-    table = _build_table("Parameters", "name", "shape", "split over", "count")
+    table = build_table("Parameters", "name", "shape", "split over", "count")
     for (name, shape, placed), count in list(rows.items())[:MAX_SHARDINGS]:
         table.add_row(name, shape, placed, str(count))
     if len(rows) > MAX_SHARDINGS:
@@ -160,7 +154,7 @@ def _format_sharding(sharding: Document) -> str:
 
 
 def _named_shardings(plan: Document) -> Table:
-    table = _build_table(
+    table = build_table(
         "Standard layouts, same cost model" + (", without overlap" if has_overlap(plan) else ""),
         "layout",
         "step",
