@@ -56,7 +56,7 @@ def load_regression(
 
 
 def has_program(plan: AnyPlanDocument) -> bool:
-    """Return whether a plan is feasible, or known to be."""
+    """Return whether a plan document has a program, or stages with their programs."""
     return bool(plan.stages if isinstance(plan, PipelineDocument) else plan.program)
 
 

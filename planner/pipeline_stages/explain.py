@@ -118,7 +118,7 @@ def explain_pipeline(
     assert plan.schedule is not None, "an infeasible plan has no cuts"
     moves = _CutMoves(plan, plan.schedule, deadline, report or ProgressReporter(deadline, None))
     moves.plan_stages()
-    return PipelineExplanation(split_step(plan), moves.work_ps, tuple(moves.list_cuts()), moves.explain_bound())
+    return PipelineExplanation(split_step(plan), plan.timeline.work_ps, tuple(moves.list_cuts()), moves.explain_bound())
 
 
 def split_step(plan: PipelinePlan) -> StepParts:
@@ -128,8 +128,7 @@ def split_step(plan: PipelinePlan) -> StepParts:
     times = [replace(each, send_forward_ps=0, send_backward_ps=0) for each in timeline.times]
     exchanges = [each._replace(send_ps=0) for each in timeline.exchanges]
     without_sends = simulate(schedule, times, exchanges).step_ps
-    work = [each.pass_ps * schedule.microbatches + each.update_ps for each in times]
-    busy = [sum(work[rank :: schedule.ranks]) for rank in range(schedule.ranks)]
+    busy = [sum(timeline.work_ps[rank :: schedule.ranks]) for rank in range(schedule.ranks)]
     slowest = int(np.argmax(busy))
     return StepParts(
         step_ps=timeline.step_ps,
@@ -160,12 +159,6 @@ class _CutMoves:
         for number, one in enumerate(plan.stages):
             self.costs.keep(*self.spans[number], self.bounds.held[number], one.plan)
         self.plans: dict[tuple[int, Span], Plan] = {}
-
-    @property
-    def work_ps(self) -> tuple[int, ...]:
-        """What the passes and the update of each stage take."""
-        count = self.schedule.microbatches
-        return tuple(each.pass_ps * count + each.update_ps for each in self.plan.timeline.times)
 
     def plan_stages(self) -> None:
         """Plan the stages beside all moved cuts, each in an equal part of the time that is left."""
@@ -241,10 +234,9 @@ class _CutMoves:
         sends = [each for each in self.plan.sends if moved.isdisjoint((each.source, each.target))]
         sends += list_sends(stages, model, self.schedule.ranks, among=moved)
         timeline = simulate_stages(self.schedule, stages, model, sends=sends)
-        work = [each.pass_ps * self.schedule.microbatches + each.update_ps for each in timeline.times]
         gaps = [plan.certificate.gap for plan in plans]
         is_solved = all(gap is not None and gap <= self.plan.request.gap for gap in gaps)
-        return MovedCut(by, timeline.step_ps, min(bound, timeline.step_ps), is_solved, int(np.argmax(work)))
+        return MovedCut(by, timeline.step_ps, min(bound, timeline.step_ps), is_solved, int(np.argmax(timeline.work_ps)))
 
     @cached_property
     def tables(self) -> list[Matrix]:

@@ -44,7 +44,12 @@ def _simulate_step(plan: PipelinePlan, factors: Sequence[Sequence[Factors]], *, 
         for stage, own in zip(plan.stages, factors, strict=True)
     ]
     slower = NETWORK_INTERVAL[end == HIGH] if name == COLLECTIVES else 1.0
-    timeline = simulate_stages(
-        plan.schedule, plan.stages, plan.model, times=times, slower_sends=slower, sends=plan.sends
-    )
-    return timeline.step_ps
+    return simulate_stages(
+        plan.schedule,
+        plan.stages,
+        plan.model,
+        times=times,
+        slower_sends=slower,
+        sends=plan.sends,
+        exchanges=plan.exchanges,
+    ).step_ps

@@ -138,7 +138,7 @@ class PipelinePlan:
     @cached_property
     def timeline(self) -> Timeline:
         assert self.schedule is not None, "an infeasible plan has no timeline"
-        return simulate_stages(self.schedule, self.stages, self.model, sends=self.sends)
+        return simulate_stages(self.schedule, self.stages, self.model, sends=self.sends, exchanges=self.exchanges)
 
     @property
     def programs(self) -> list[tuple[StageGraph, Program]]:
@@ -177,16 +177,19 @@ def simulate_stages(
     times: Sequence[Sequence[int]] | None = None,
     slower_sends: float = 1.0,
     sends: Sequence[Send] | None = None,
+    exchanges: Sequence[Send] | None = None,
 ) -> Timeline:
     """Return when each task of planned stages runs, with the sends between them.
 
     times         of the instructions of each stage in ps; None: as predicted
     slower_sends  how many times as long as predicted a send takes
-    sends         those between neighbours, where they are known
+    sends         those of `list_sends`, where they are known; `exchanges` alike
     """
     times = times or [stage.analysis.times_ps for stage in stages]
+    sends = list_sends(stages, model, schedule.ranks) if sends is None else sends
+    exchanges = list_exchanges(stages, model, schedule.ranks) if exchanges is None else exchanges
     sent: dict[tuple[int, int], int] = defaultdict(int)
-    for each in list_sends(stages, model, schedule.ranks) if sends is None else sends:
+    for each in sends:
         sent[each.source, each.target] += round(each.reshard.time_ps * slower_sends)
     passes = [
         replace(
@@ -197,7 +200,7 @@ def simulate_stages(
         for number, (stage, own) in enumerate(zip(stages, times, strict=True))
     ]
     ends = [stage.sum_exchanged(own) for stage, own in zip(stages, times, strict=True)]
-    exchanges = [
+    sums = [
         SumExchange(
             each.source,
             each.target,
@@ -205,9 +208,9 @@ def simulate_stages(
             round(each.reshard.time_ps * slower_sends),
             ends[each.target][1],
         )
-        for each in list_exchanges(stages, model, schedule.ranks)
+        for each in exchanges
     ]
-    return simulate(schedule, passes, exchanges)
+    return simulate(schedule, passes, sums)
 
 
 def list_sends(

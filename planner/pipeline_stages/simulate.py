@@ -108,10 +108,15 @@ class Timeline:
     def step_ps(self) -> int:
         return max(self.update_ends_ps)
 
+    @cached_property
+    def work_ps(self) -> tuple[int, ...]:
+        """What the passes of all micro-batches and the update of each stage take."""
+        return tuple(each.pass_ps * self.schedule.microbatches + each.update_ps for each in self.times)
+
     @property
     def busy_ps(self) -> int:
         """The time in which ranks compute, of all ranks together."""
-        return sum(times.pass_ps * self.schedule.microbatches + times.update_ps for times in self.times)
+        return sum(self.work_ps)
 
     @property
     def bubble(self) -> float:
