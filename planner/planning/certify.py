@@ -74,8 +74,7 @@ def leave_coarse(best: Plan, request: Request, units: AxisUnits, *, wall_s: floa
     if best.choice is None:
         return leave_nothing(best.graph, best.model, request, wall_s=wall_s, coarse=best)
     joined = ", ".join("+".join(best.model.mesh.axes[axis].name for axis in unit) for unit in units.units)
-    bound_s, reason = _bound_step(best.graph, best.model), f"{TIME_LIMIT}, before axes were split apart: {joined}"
-    return _leave_plan(best, request, bound_s=bound_s, reason=reason, wall_s=wall_s)
+    return _leave_plan(best, request, reason=f"{TIME_LIMIT}, before axes were split apart: {joined}", wall_s=wall_s)
 
 
 def leave_layout(
@@ -114,8 +113,7 @@ def leave_layout(
         least_limit_bound_bytes=None,
     )
     plan = replace(nothing, certificate=known, choice=choice, analysis=analysis)
-    bound_s, reason = nothing.certificate.bound_s, f"{TIME_LIMIT}, before the search: {best.name}"
-    return _leave_plan(plan, request, bound_s=bound_s, reason=reason, wall_s=wall_s)
+    return _leave_plan(plan, request, reason=f"{TIME_LIMIT}, before the search: {best.name}", wall_s=wall_s)
 
 
 def describe_layout(name: str, analysis: Analysis, limit_bytes: int) -> BaselineFigures:
@@ -124,11 +122,7 @@ def describe_layout(name: str, analysis: Analysis, limit_bytes: int) -> Baseline
     return BaselineFigures(name, analysis.step_ps * PICO, analysis.collective_bytes, peak, peak <= limit_bytes)
 
 
-def _bound_step(graph: Graph, model: CostModel) -> float:
-    return min_step_s(graph, model.hardware, model.mesh.devices)
-
-
-def _leave_plan(best: Plan, request: Request, *, bound_s: float, reason: str, wall_s: float) -> Plan:
+def _leave_plan(best: Plan, request: Request, *, reason: str, wall_s: float) -> Plan:
     """Return a plan of less than the whole search as the answer where the time is up."""
     model, known = best.model, best.certificate
     certificate = replace(
@@ -140,6 +134,7 @@ def _leave_plan(best: Plan, request: Request, *, bound_s: float, reason: str, wa
         memory_price_s_per_gib=0.0,
         folding=None,
     )
+    bound_s = min_step_s(best.graph, model.hardware, model.mesh.devices)
     if known.objective_bytes is None:
         gap = 1 - bound_s / known.objective_s if known.objective_s else 0.0
         return replace(best, request=request, certificate=replace(certificate, bound_s=bound_s, gap=gap))
@@ -158,8 +153,9 @@ def leave_nothing(
     Where the least that every plan holds is over the limit, nothing fits. `coarse`: the plan of a search in which mesh
     axes were joined, and which found that nothing fits.
     """
-    bound_s = _bound_step(graph, model)
-    least = min_memory_bytes(graph, model.mesh.devices, request.recompute != "none")
+    devices = model.mesh.devices
+    bound_s = min_step_s(graph, model.hardware, devices)
+    least = min_memory_bytes(graph, devices, request.recompute != "none")
     fits = None if coarse is None else coarse.certificate.least_limit_bytes
     is_proven = least > (request.memory_limit_bytes or model.hardware.memory_bytes)
     certificate = Certificate(
