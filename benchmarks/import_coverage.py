@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import multiprocessing
 import os
 import re
@@ -30,7 +29,7 @@ from multiprocessing.context import ForkProcess
 from typing import Any, NamedTuple
 
 from benchmarks.measured import MEASURED, measured_commit
-from benchmarks.record import RESULTS, count_older
+from benchmarks.record import describe_older, read_last
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import ShardplanError
@@ -127,8 +126,7 @@ def _end(pipe: Connection, child: Child) -> Outcome:
 
 def read_rows(name: str) -> dict[Task, Row]:
     """Return the rows of a benchmark's committed result, each with the commit at which it was measured."""
-    path = RESULTS / f"{name}.json"
-    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"commit": "", "models": []}
+    result = read_last(name) or {"commit": "", "models": []}
     return {(row["model"], row["step"]): {"commit": result["commit"]} | row for row in result["models"]}
 
 
@@ -190,8 +188,8 @@ def coverage_table(result: dict[str, Any]) -> str:
         for step, counts in steps.items():
             cells = [str(counts.get(outcome, 0)) for outcome in OUTCOMES]
             lines.append(f"| {family} | {step} | {sum(counts.values())} | {' | '.join(cells)} |")
-    if older := count_older(result):
-        lines += ["", f"Imports at an earlier commit: {', '.join(f'{n} at {each}' for each, n in older.items())}."]
+    if older := describe_older(result):
+        lines.append(older.rstrip("\n"))
     left = {row["model"] for row in result["models"] if row["outcome"] != "complete"}
     complete = dict.fromkeys(row["model"] for row in result["models"] if row["model"] not in left)
     lines += ["", f"Complete in both steps ({len(complete)}): {', '.join(complete)}."]

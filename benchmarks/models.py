@@ -15,7 +15,6 @@ batch by expert.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import resource
 import time
@@ -27,7 +26,7 @@ from typing import Any
 import solvers
 from benchmarks.measured import MEASURED, measured_commit
 from benchmarks.onnx_export import exported
-from benchmarks.record import RESULTS, timed, write
+from benchmarks.record import read_last, timed, write
 from planner.choose.cost import PICO, CostModel
 from planner.choose.fold import RepeatedLayers
 from planner.choose.formulate import formulate
@@ -208,8 +207,7 @@ def main() -> None:
 def _kept(part: str, row: dict[str, Any]) -> None:
     """Write a row with its commit, replacing the last one of its model."""
     settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
-    path = RESULTS / "models.json"
-    last = json.loads(path.read_text()) if path.exists() else {}
+    last = read_last("models") or {}
     found = {key: {each["model"]: each for each in last.get(key, ())} for key in ("cases", "compared")}
     found[part][row["model"]] = {**row, "commit": measured_commit(MEASURED["models"])}
     listed = {key: [rows[name] for name in CASES if name in rows] for key, rows in found.items()}

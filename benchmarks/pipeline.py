@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measured import MEASURED, ROOT, measured_commit
-from benchmarks.record import RESULTS, write
+from benchmarks.record import read_last, write
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.frontends.zoo import import_zoo
@@ -96,8 +96,7 @@ def plan_model(case: tuple[str, int, str, int], limit_s: int, folder: Path) -> R
 
 def read_rows() -> dict[str, list[Row]]:
     """Return the rows of an earlier run at the same commit."""
-    path = RESULTS / "pipeline.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known = read_last("pipeline") or {}
     is_same = known.get("commit") == measured_commit(MEASURED["pipeline"])
     return {part: known[part] if is_same else [] for part in PARTS}
 

@@ -37,6 +37,13 @@ def write(name: str, result: dict[str, Any], show: bool = True) -> None:
         print(text)
 
 
+def read_last(name: str) -> dict[str, Any] | None:
+    """Return the last result of a benchmark; None where it has none."""
+    path = RESULTS / f"{name}.json"
+    result: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return result
+
+
 def count_older(result: dict[str, Any]) -> Counter[str]:
     """Return how many models or rows of a result were measured at another commit than the last, by commit."""
     rows = result.get("models", result.get("rows"))

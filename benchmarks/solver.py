@@ -20,7 +20,7 @@ from statistics import median_low
 from typing import Any
 
 from benchmarks.measured import MEASURED, measured_commit
-from benchmarks.record import RESULTS, write
+from benchmarks.record import read_last, write
 from benchmarks.solver_run import alone, rows_shown, solved
 from solvers.iopddl import build_problem, read_document
 from tests.testing.iopddl_evaluation import evaluate_document
@@ -64,9 +64,8 @@ def table(result: dict[str, Any]) -> str:
 
 def _kept(rows: list[dict[str, Any]], deterministic: bool) -> list[dict[str, Any]]:
     """Return the rows of the last result that are not replaced by these."""
-    last, again = RESULTS / f"{_name(deterministic)}.json", {(row["instance"], row["seed"]) for row in rows}
-    runs = json.loads(last.read_text())["runs"] if last.exists() else []
-    return [row for row in runs if "winner_contest" in row and (row["instance"], row["seed"]) not in again]
+    last, again = read_last(_name(deterministic)) or {"runs": []}, {(row["instance"], row["seed"]) for row in rows}
+    return [row for row in last["runs"] if "winner_contest" in row and (row["instance"], row["seed"]) not in again]
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ seconds are summed over its tests, fixtures included; the run's are wall clock, 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.record import RESULTS, write
+from benchmarks.record import read_last, write
 from tests.testing.seeds import EVERYTHING, QUICK, SHARE
 
 ROOT = Path(__file__).parents[1]
@@ -79,9 +78,8 @@ def random_cases(run: str) -> dict[str, int]:
 def main() -> None:
     """Measure one run and add it to results/suite_times.json."""
     run, workers = (*sys.argv[1:], *(QUICK, "3")[len(sys.argv) - 1 :])
-    path = RESULTS / "suite_times.json"
-    runs = json.loads(path.read_text())["runs"] if path.exists() else {}
-    write("suite_times", {"runs": {**runs, run: measured(run, workers)}})
+    last = read_last("suite_times") or {"runs": {}}
+    write("suite_times", {"runs": {**last["runs"], run: measured(run, workers)}})
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import logging
 import re
 import warnings
@@ -28,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.import_coverage import is_not_exportable
-from benchmarks.record import RESULTS, write
+from benchmarks.record import read_last, write
 from planner import Request, pipeline
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument, validate_document
@@ -160,8 +159,8 @@ def compare_all(names: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the result so far after each case; of those that are not named, if any are, the last result is kept."""
     from benchmarks.torch_layer_cases import FAMILIES
 
-    path = RESULTS / f"{NAME}.json"
-    last = json.loads(path.read_text())["layers"] if names and path.exists() else []
+    result = read_last(NAME) if names else None
+    last = result["layers"] if result else []
     rows = {(row["layer"], row["step"]): row for row in last}
     for family, cases in FAMILIES.items():
         for name, (make, inputs) in cases.items():

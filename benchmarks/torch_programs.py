@@ -12,7 +12,6 @@ the result has, and adds them to it: `rows` says how many ran at which commit.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measured import MEASURED, measured_commit
-from benchmarks.record import RESULTS, write
+from benchmarks.record import read_last, write
 from planner.errors import InvalidSharding
 from planner.ir.accounting import count_received_bytes
 from planner.ir.program import Program
@@ -60,12 +59,6 @@ def measure_rows(last: dict[str, Any]) -> Iterator[dict[str, Any]]:
         found = {"mesh": MESH, "ops": len({case.op for case, _ in cases[: start + PROGRAMS]}), "cases": len(cases)}
         found["programs"] = sum(row["programs"] for row in rows)
         yield found | {"rows": rows, "unequal": sorted(unequal), "refused": sorted(refused)}
-
-
-def read_last() -> dict[str, Any]:
-    """Return the committed result, its programs counted by commit."""
-    result: dict[str, Any] = json.loads((RESULTS / f"{NAME}.json").read_text())
-    return {"rows": [{"commit": result["commit"], "programs": result["programs"]}]} | result
 
 
 def _list_unequal(listed: Sequence[tuple[str, Program, str]]) -> list[str]:
@@ -111,7 +104,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--continue", action="store_true", dest="is_continued", help="after those of the result")
     none: dict[str, Any] = {"rows": [], "programs": 0, "unequal": [], "refused": []}
-    for found in measure_rows(read_last() if parser.parse_args().is_continued else none):
+    last = read_last(NAME) if parser.parse_args().is_continued else None
+    for found in measure_rows(last or none):
         write(NAME, found)
 
 

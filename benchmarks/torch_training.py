@@ -12,14 +12,13 @@ some, and keeps the rows of the others, each with the commit at which it was mea
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measured import MEASURED, measured_commit
-from benchmarks.record import RESULTS, describe_older, write
+from benchmarks.record import describe_older, read_last, write
 from planner.planning.plan_types import Request
 
 NAME, MESH, SHARE, GAP = "torch_training", "dp=2,tp=2", 0.7, 0.05
@@ -93,8 +92,7 @@ def table(result: dict[str, Any]) -> str:
 
 def read_rows() -> Rows:
     """Return the rows of the committed result, each with its commit."""
-    path = RESULTS / f"{NAME}.json"
-    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"commit": "", "rows": []}
+    result = read_last(NAME) or {"commit": "", "rows": []}
     return [{"commit": result["commit"]} | row for row in result["rows"]]
 
 
