@@ -38,6 +38,15 @@ Layout = Annotated[
     LayoutName | None,
     Field(description="A standard layout that the plan keeps to; what it leaves open is planned."),
 ]
+Overlap = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=1,
+        description="The share of what running collectives beside ops gains that counts in the step; else that of the "
+        "hardware profile. 0: the sum of all instructions.",
+    ),
+]
 PlanTimeLimit = Annotated[float, Field(gt=0, le=MAX_TIME_S, description="Seconds of planning per mesh.")]
 SweepTimeLimit = Annotated[
     float | None,
@@ -82,15 +91,7 @@ class PlanOptions(SolverOptions):
         Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of the graph's batch."),
     ] = DEFAULTS.global_batch
     layout: Layout = DEFAULTS.layout
-    overlap: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=1,
-            description="The share of what running collectives beside ops gains that counts in the step; else that of "
-            "the hardware profile. 0: the sum of all instructions.",
-        ),
-    ] = DEFAULTS.overlap
+    overlap: Overlap = DEFAULTS.overlap
 
     def to_request(self) -> Request:
         return Request(**self.model_dump())
@@ -194,6 +195,7 @@ class CapacityOptions(StrictModel):
         Field(ge=1, le=MAX_SIZE, description="Sequences of an update: as many micro-batches of each batch."),
     ] = None
     layout: Layout = None
+    overlap: Overlap = None
     plan_time_limit_s: PlanTimeLimit = 60.0
     time_limit_s: SweepTimeLimit = None
 
@@ -206,6 +208,7 @@ class CapacityOptions(StrictModel):
             recompute=self.recompute,
             global_batch=self.global_batch,
             layout=self.layout,
+            overlap=self.overlap,
         )
 
 

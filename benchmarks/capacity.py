@@ -66,7 +66,7 @@ def _loss(found: CapacitySearch) -> float:
     """Return by what share the exhaustive frontier beats the sweep's, at most, with no more devices."""
     asked, known = found.question, dict(found.points())
     everything = {n: plan_candidate(found.make_task(n)) for n in range(len(asked.candidates))}
-    points = {n: asked.point(asked.candidates[n], o.objective_s) for n, o in everything.items() if o.objective_s}
+    points = {n: asked.point(asked.candidates[n], o.step_s) for n, o in everything.items() if o.step_s}
     return max(
         min(own.time_s for own in known.values() if own.devices <= points[n].devices) / points[n].time_s - 1
         for n in pareto_frontier(points.items())

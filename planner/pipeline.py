@@ -61,9 +61,8 @@ def plan(
     request = request or Request()
     check_sizes(graph)
     step = _build_step(graph, mesh, request)
-    if request.overlap is not None:
-        hardware = replace(hardware, overlap=request.overlap)
-    found = plan_step(step, CostModel(mesh, hardware), request, on_progress=on_progress, known=known, deadline=deadline)
+    model = CostModel(mesh, request.adjust_hardware(hardware))
+    found = plan_step(step, model, request, on_progress=on_progress, known=known, deadline=deadline)
     return replace(found, graph=graph)
 
 
@@ -118,20 +117,30 @@ def solve_step(
 ) -> Plan:
     """Return the best plan found, without the figures of standard layouts: one of these where the time is up.
 
-    Where it is proven that no step takes less than `cutoff` ps, the plan has no choice and its reason is
-    `solvers.CUT_OFF`.
+    Where it is proven that no step takes less than `cutoff` ps without overlap, the plan has no choice and its reason
+    is `solvers.CUT_OFF`.
     """
     deadline, step = start_deadline(request), _build_step(graph, model.mesh, request)
     layouts = StandardLayouts.find(step, model, request)
+    search_ends = layouts.leave_time(deadline)
     with suppress(TimeLimitReached):
-        result = _find_choice(step, model, request, known=known, cutoff=cutoff, deadline=layouts.leave_time(deadline))
+        result = _find_choice(step, model, request, known=known, cutoff=cutoff, deadline=search_ends)
         is_answer = result.choice is not None or result.solution.status != "unknown"
         if is_answer or result.solution.reason == solvers.CUT_OFF:
             program = None if result.choice is None else write_program(result.question, result.choice)
             analysis = None if program is None else Analysis(program, model)
             certificate = certify(result, step, model, request=request)
-            return Plan(step, model, request, certificate, result.choice, analysis, ())
+            fastest = Plan(step, model, request, certificate, result.choice, analysis, ())
+            return _apply_overlap(fastest, result, layouts, deadline=search_ends)
     return layouts.plan_best(deadline, ProgressReporter(deadline, None))
+
+
+def _apply_overlap(fastest: Plan, result: ObjectiveResult, layouts: StandardLayouts, *, deadline: Deadline) -> Plan:
+    """Return the plan that overlap makes fastest; layouts are compared where values are not recomputed."""
+    report, units = ProgressReporter(deadline, None), AxisUnits.of(fastest.model.mesh)
+    search = PlanSearch(fastest.graph, fastest.model, fastest.request, deadline, report, units, layouts.baselines)
+    is_compared = fastest.model.hardware.overlap > 0 and not search.recomputable
+    return search.apply_overlap(fastest, result.question, search.name_layouts(result.question) if is_compared else {})
 
 
 def solve_choice(

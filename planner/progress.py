@@ -68,7 +68,7 @@ def describe_search(search: CapacitySearch) -> str:
         parts.append(f"planning {', '.join(_name_candidate(search, number) for number in search.running)}")
     if points := search.points():
         number = min(points, key=lambda each: each[1].time_s)[0]
-        step_s = search.outcomes[number].objective_s or 0.0
+        step_s = search.outcomes[number].step_s or 0.0
         parts.append(f"fastest so far {_name_candidate(search, number)}, step {format_time(step_s)}")
     if excluded := search.count_excluded():
         parts.append("excluded " + ", ".join(f"{count} {EXCLUDED[reason]}" for reason, count in excluded.items()))
@@ -78,7 +78,7 @@ def describe_search(search: CapacitySearch) -> str:
 def _name_candidate(search: CapacitySearch, number: int) -> str:
     one = search.question.candidates[number]
     batch = search.question.graphs[one.graph].batch if len(search.question.graphs) > 1 else None
-    where = f"{one.devices} {search.hardware[one.hardware].name} as {one.notation}"
+    where = f"{one.devices} {search.bounds.hardware[one.hardware].name} as {one.notation}"
     return where if batch is None else f"{where}, batch {batch}"
 
 

@@ -19,6 +19,7 @@ TITLES = {
     "time": "not planned: out of time",
     "cancelled": "not planned: cancelled",
 }
+OVERLAP = "steps count collectives that run beside ops; --overlap 0 asks for the sum of all instructions"
 LEFT = ("hardware", "mesh", "plan")
 
 
@@ -28,6 +29,8 @@ def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
     if frontier:
         title = "Frontier: no other plan is better in all of devices, time and cost"
         out.print(_table(title, _columns(document), [_cells(point, document) for point in frontier]), "")
+        if _has_overlap(document):
+            out.print(f"{OVERLAP}\n")
     if frontier and document["run_tokens"]:
         out.print(_run_table(document), "")
     for key in ("smallest_feasible", "cheapest", "fastest"):
@@ -71,8 +74,13 @@ def _columns(document: Mapping[str, Any]) -> list[str]:
     return ["hardware", "mesh", *stages, "devices", *graph, "step", "MFU", *bubble, *tokens, "gap", "memory", *plan]
 
 
+def _has_overlap(document: Mapping[str, Any]) -> bool:
+    """Return whether the step of some plan of the frontier is shorter than the sum of its instructions."""
+    return any(point["step_s"] != point["objective_s"] for point in document["frontier"])
+
+
 def _cost_title(document: Mapping[str, Any]) -> str:
-    return "cost/Mtoken" if document["cost_unit"] == "price" else "device-h/Mtoken"
+    return "cost/Mtoken" if document["cost_unit"] == "price" else "dev-h/Mtoken"
 
 
 def _cost_unit(document: Mapping[str, Any]) -> str:
@@ -86,15 +94,15 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
         "stages": str(point["stages"]),
         "devices": str(point["devices"]),
         "batch": _name_graph(point, document),
-        "step": format_time(point["objective_s"]),
+        "step": format_time(point["step_s"]),
         "MFU": format_share(point["mfu"]),
         "bubble": "-" if point["bubble"] is None else format_share(point["bubble"]),
         "tokens/s": format_count(point["tokens_per_s"]),
         "tokens/s/dev": format_count(point["tokens_per_device_s"]),
         "cost/Mtoken": _format_figure(point["cost_per_million_tokens"]),
-        "device-h/Mtoken": _format_figure(point["device_hours_per_million_tokens"]),
+        "dev-h/Mtoken": _format_figure(point["device_hours_per_million_tokens"]),
         f"cost of a step{_cost_unit(document)}": _format_figure(point["cost"]),
-        "gap": format_share(point["gap"]),
+        "gap": format_share(point["step_gap"]),
         "memory": format_bytes(point["peak_bytes"]),
         "plan": _name_plan(point["plan"]),
     }

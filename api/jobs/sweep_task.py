@@ -48,7 +48,7 @@ def _progress(search: CapacitySearch) -> dict[str, Any]:
     frontier = [
         {
             "mesh": search.question.candidates[number].mesh.notation,
-            "hardware": search.hardware[search.question.candidates[number].hardware].name,
+            "hardware": search.bounds.hardware[search.question.candidates[number].hardware].name,
             "devices": points[number].devices,
             "cost": points[number].cost,
             "time_s": points[number].time_s,
@@ -105,13 +105,14 @@ def _plan_request(task: CandidateTask) -> dict[str, Any]:
 def _read_result(status: str, packed: bytes) -> CandidateResult:
     """Return the result of a plan that has ended. One without a document proves nothing."""
     if not packed:
-        return CandidateResult(status, None, 0.0, None, None, None, 0.0)
+        return CandidateResult(status, None, None, 0.0, None, None, None, 0.0)
     document = unpack_json(packed)
-    solver, peak = document["solver"], document["memory"].get("peak_bytes")
+    solver, cost, peak = document["solver"], document["cost"], document["memory"].get("peak_bytes")
     figures = solver["objective_s"], solver["bound_s"], solver["gap"], peak, solver["least_limit_bytes"]
-    interval = document["cost"].get("interval") or {}
+    interval, overlap = cost.get("interval") or {}, cost.get("overlap") or {}
     return CandidateResult(
         solver["status"],
+        overlap.get("step_s"),
         *figures,
         solver["wall_s"] or 0.0,
         low_s=interval.get("low_s"),

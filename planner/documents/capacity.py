@@ -17,6 +17,7 @@ from planner.usecases.capacity_search import UNBOUNDED, CapacitySearch
 
 _JOURNALED = (
     "status",
+    "step_s",
     "objective_s",
     "bound_s",
     "gap",
@@ -74,7 +75,7 @@ def dump_capacity(
                 "price_per_device_hour": offer.price_per_device_hour,
                 "power_w": hardware.power_w,
             }
-            for offer, hardware in zip(question.offers, search.hardware, strict=True)
+            for offer, hardware in zip(question.offers, search.bounds.hardware, strict=True)
         ],
         "complete": all(passed.skip_reason not in ("time", "cancelled") for passed in search.skipped.values()),
         "planned": search.planned_count,
@@ -111,13 +112,14 @@ def _dump_candidate(search: CapacitySearch, number: int) -> dict[str, Any]:
     Cost and time are those of a step, or of a token where the graphs count tokens.
     """
     question, outcome = search.question, search.outcomes.get(number)
-    one, skipped, initial_bound = question.candidates[number], search.skip_reason(number), search.bounds[number]
+    one, skipped, initial_bound = question.candidates[number], search.skip_reason(number), search.bounds.floor(number)
     figures: dict[str, Any] = {"status": "skipped" if outcome is None or skipped else outcome.status}
     if outcome is not None and not skipped:
         figures |= {key: getattr(outcome, key) for key in _JOURNALED}
-        if outcome.objective_s is not None:
-            step_s, point = outcome.objective_s, question.point(one, outcome.objective_s)
-            figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": search.mfu(number, step_s)}
+        figures |= {"step_bound_s": search.step_bound_s(number), "step_gap": search.step_gap(number)}
+        if outcome.step_s is not None:
+            step_s, point = outcome.step_s, question.point(one, outcome.step_s)
+            figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": search.bounds.find_mfu(number, step_s)}
             figures |= asdict(token_figures(search, number, step_s))
     dominated_by = (
         None if skipped is None or skipped.dominated_by is None else question.candidates[skipped.dominated_by].notation

@@ -41,9 +41,12 @@ class CapacityRequestDocument(RequestDocument):
 class CandidateDocument(StrictModel):
     """A graph on a mesh of one kind of hardware: its plan's figures, or why it was skipped.
 
-    `mesh` is that of each stage. `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning;
-    `bound_s` is proven by the solver. `dominated_by` is the mesh whose plan proves this one no better. The figures of
-    tokens and of a run are those of `planner.usecases.capacity_figures`.
+    `mesh` is that of each stage. `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning.
+    `step_s` is the step with the overlap that counts, by which candidates are compared; `low_s` and `high_s` are its
+    interval, and no plan of the candidate has a step below `step_bound_s`, less than it by `step_gap`. `objective_s` is
+    the sum of the plan's instructions, for which the solver proves `bound_s` and `gap`. `dominated_by` is the mesh
+    whose plan proves this one no better. The figures of tokens and of a run are those of
+    `planner.usecases.capacity_figures`.
     """
 
     graph: Size
@@ -54,6 +57,9 @@ class CandidateDocument(StrictModel):
     initial_bound_s: Annotated[float, Field(gt=0)]
     initial_bound_bytes: Size
     status: Name
+    step_s: float | None = None
+    step_bound_s: float | None = None
+    step_gap: float | None = None
     objective_s: float | None = None
     low_s: float | None = None
     high_s: float | None = None

@@ -6,17 +6,15 @@ lies between that of the busiest stream, a lower bound for any order, and the su
 Collectives with the same outermost link do not overlap each other. Ops and the collectives of each link slow each other
 down as the profile's interference says (`planner.choose.hardware.interference`); links do not slow each other down.
 
-While ops and collectives run, they do at most
-
-    1 / (slow-down of ops) + sum over links of 1 / (slow-down of its collectives)
-
-seconds of work a second. With W the most of this over all sets of links of the mesh (`most_work_per_second`), no plan
-whose instructions take S seconds in all has a schedule shorter than S / W. So where no plan's sum is below B, none has
-a schedule below B / W (`bound_overlapped_s`).
+In a second in which a set of streams runs, r seconds of ops and q of collectives are done, as their slow-downs say.
+With W the most r + q of any set, and V the least (1 - r) / q of any set with a link, a schedule of C seconds of ops and
+N of collectives takes T >= (C + N) / W and T >= C + V N. So where no plan's sum C + N is below B, nor its ops below L,
+none has a schedule below B / W or L + V (B - L) (`bound_overlapped_s`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -110,10 +108,26 @@ def slowdown_of(hardware: Hardware, stream: Stream, running: Collection[Stream])
 
 def most_work_per_second(model: CostModel) -> float:
     """Return the most seconds of instructions that a device gets done in a second, whatever runs at the same time."""
-    links = {name for name, link in model.hardware.links.items() if link in model.links}
-    streams = (COMPUTE, *sorted(links))
-    together = (some for count in range(1, len(streams) + 1) for some in combinations(streams, count))
-    return max(sum(1 / slowdown_of(model.hardware, each, some) for each in some) for some in together)
+    return max(ops + collectives for ops, collectives in _list_rates(model))
+
+
+def least_paid_share(model: CostModel) -> float:
+    """Return the least share of the time of collectives by which a step is longer than its ops alone."""
+    return min(((1 - ops) / collectives for ops, collectives in _list_rates(model) if collectives), default=1.0)
+
+
+def _list_rates(model: CostModel) -> list[tuple[float, float]]:
+    """Return the seconds of ops and of collectives done in a second, for each set of streams that may run together."""
+    names = sorted(name for name, link in model.hardware.links.items() if link in model.links)
+    sets = [links for count in range(len(names) + 1) for links in combinations(names, count)]
+    slower = partial(slowdown_of, model.hardware)
+    alone = [(0.0, float(len(links))) for links in sets if links]
+    beside = [
+        (1 / slower(COMPUTE, running), sum(1 / slower(link, running) for link in links))
+        for links in sets
+        if (running := (COMPUTE, *links))
+    ]
+    return [*alone, *beside]
 
 
 def bound_overlapped_s(model: CostModel, bound_s: float, least_compute_s: float) -> float:
@@ -122,9 +136,21 @@ def bound_overlapped_s(model: CostModel, bound_s: float, least_compute_s: float)
     bound_s          of the sum of its instructions
     least_compute_s  of its ops alone
     """
-    share, serial_s = model.hardware.overlap, max(bound_s, least_compute_s)
-    scheduled_s = max(serial_s / most_work_per_second(model), least_compute_s)
+    share, paid, serial_s = model.hardware.overlap, least_paid_share(model), max(bound_s, least_compute_s)
+    scheduled_s = max(serial_s / most_work_per_second(model), least_compute_s + paid * (serial_s - least_compute_s))
     return (1 - share) * serial_s + share * scheduled_s
+
+
+def find_serial_cutoff_s(model: CostModel, step_s: float, least_compute_s: float) -> float:
+    """Return the sum of instructions from which on no plan's step with the profile's overlap is below `step_s`.
+
+    With it for `bound_s`, `bound_overlapped_s` is `step_s`. Where that is no more than the ops alone take, any sum is.
+    """
+    share, paid = model.hardware.overlap, least_paid_share(model)
+    by_work = step_s / (1 - share + share / most_work_per_second(model))
+    rest, slope = step_s - share * (1 - paid) * least_compute_s, 1 - share * (1 - paid)
+    by_compute = rest / slope if slope else math.inf
+    return max(0.0, min(by_work, by_compute))
 
 
 def assign_streams(program: Program, model: CostModel) -> list[Stream]:

@@ -21,7 +21,7 @@ from planner.ir.mesh import Mesh
 from planner.pipeline import start_deadline
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan
-from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.request import PipelineRequest, check_stage_overlap
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.search import StageSearch, StageSearchResult
 from planner.pipeline_stages.stage_costs import StageCosts
@@ -80,8 +80,7 @@ def check_pipeline_request(graph: Graph, request: Request) -> None:
         raise InvalidRequest("objective of a pipeline", got=request.objective, wanted="time")
     if request.layout is not None:
         raise InvalidRequest("layout of a pipeline", got=request.layout, wanted="none: stages choose their own")
-    if request.overlap:
-        raise InvalidRequest("overlap of a pipeline", got=request.overlap, wanted="0: stages are priced without it")
+    check_stage_overlap(request)
     if is_pinned(graph):
         raise InvalidRequest("pins of a pipeline", got="annotations or options of ops", wanted="none yet in stages")
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from planner.errors import InvalidRequest
 from planner.pipeline_stages.schedules import SCHEDULE_NAMES, PipelineSchedule, ScheduleName
+from planner.planning.plan_types import Request
 
 AUTO = "auto"
 MAX_STAGES = 1024
@@ -55,3 +56,9 @@ class PipelineRequest:
             name for name in SCHEDULE_NAMES if (name == "interleaved") == (self.virtual_stages > 1)
         ]
         return [PipelineSchedule(name, ranks, microbatches, self.virtual_stages) for name in names]
+
+
+def check_stage_overlap(request: Request) -> None:
+    """Raise InvalidRequest for a request with stages that asks for overlap."""
+    if request.overlap:
+        raise InvalidRequest("overlap of a pipeline", got=request.overlap, wanted="0: stages are priced without it")

@@ -8,12 +8,13 @@ takes
 (`planner.judge.overlap`). The first plan is the fastest without overlap. Then the time of each link is multiplied by
 1 - o (1 - exposed), with `exposed` the share of its time that the first plan's schedule does not hide, or pays for by
 slower ops, and the problem is solved again. The plan is the one with the shortest step among both results
-and the named layouts that fit. The proven bound remains one on the serial sum.
+and the named choices that fit, of standard layouts for example. The proven bound remains one on the serial sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.network import Link
+from planner.errors import InvalidRequest
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
 from planner.judge.overlap import Overlap, assign_streams, schedule_overlap, slowdown_of
@@ -41,7 +43,7 @@ MIN_SHARE = 1e-3
 def choose_by_schedule(
     plan: Plan,
     question: Formulation,
-    layouts: Mapping[str, Choice],
+    compared: Mapping[str, Choice],
     *,
     ask: MakeFormulation,
     write: WriteProgram,
@@ -49,13 +51,13 @@ def choose_by_schedule(
 ) -> Plan:
     """Return the plan, or another one that overlap makes faster, as its certificate then says.
 
-    layouts  named layouts without recomputation
-    ask      cost model -> formulation of the same request
+    compared  named choices, of which those that the question does not offer are left out
+    ask       cost model -> formulation of the same request
     """
     if plan.choice is None or plan.analysis is None or not plan.model.hardware.overlap:
         return plan
     candidates = {INITIAL: (plan.choice, plan.analysis)}
-    named = {name: question.decode(encode_choice(question, choice)) for name, choice in layouts.items()}
+    named = _list_offered(question, compared)
     for name, choice in {**named, **_solve_exposed(plan, plan.analysis, ask, report=report)}.items():
         analysis = Analysis(write(question, choice), plan.model)
         if analysis.peak_bytes <= plan.limit_bytes:
@@ -71,6 +73,15 @@ def choose_by_schedule(
     gap = 1 - proven.bound_s / objective if objective else 0.0
     certificate = replace(proven, status="feasible", objective_s=objective, gap=gap, reason=reason)
     return replace(plan, choice=choice, analysis=analysis, certificate=certificate)
+
+
+def _list_offered(question: Formulation, compared: Mapping[str, Choice]) -> dict[str, Choice]:
+    """Return the choices that a question offers, as it has them."""
+    offered = {}
+    for name, choice in compared.items():
+        with suppress(InvalidRequest):
+            offered[name] = question.decode(encode_choice(question, choice))
+    return offered
 
 
 def overlapped_step_ps(analysis: Analysis, limit_bytes: int) -> int:

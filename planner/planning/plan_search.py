@@ -101,8 +101,7 @@ class PlanSearch:
         if coarse is not None and self.deadline.is_within(REST_SHARE * (self.deadline.elapsed_s - began_s)):
             raise TimeLimitReached
         self.report.begin("pricing standard layouts")
-        named = {each.name: encode_baseline(plain, each) for each in self.baselines}
-        layouts = {name: plain.decode(start) for name, start in named.items() if start is not None}
+        layouts = self.name_layouts(plain)
         priced = {} if coarse is None else {each.name: each for each in coarse.baselines}
         most_left_s = (1 - LAYOUTS_SHARE) * (self.deadline.left_s or 0.0)
         priced = _price_layouts(plain, layouts, priced, deadline=self.deadline.sooner(most_left_s))
@@ -124,15 +123,25 @@ class PlanSearch:
         certificate = certify(result, self.graph, self.model, request=self.request)
         figures = tuple(_price_layouts(plain, layouts, priced, deadline=self.deadline).values())
         fastest = Plan(self.graph, self.model, self.request, certificate, result.choice, analysis, figures)
+        compared = layouts | {f"a choice known before ({n})": choice for n, choice in enumerate(known, 1)}
+        return replace(self, deadline=deadline).apply_overlap(fastest, result.question, compared)
+
+    def name_layouts(self, plain: Formulation) -> dict[str, Choice]:
+        """Return the standard layouts that a formulation without recomputation offers."""
+        named = {each.name: encode_baseline(plain, each) for each in self.baselines}
+        return {name: plain.decode(start) for name, start in named.items() if start is not None}
+
+    def apply_overlap(self, fastest: Plan, question: Formulation, compared: Mapping[str, Choice]) -> Plan:
+        """Return the plan with the least sum of instructions, or one that overlap makes faster where that counts."""
         if self.request.objective != "time":
             return fastest
         return choose_by_schedule(
             fastest,
-            result.question,
-            layouts,
+            question,
+            compared,
             ask=lambda priced: self._formulate(priced, self.limit, late=self.recomputable),
             write=write_program,
-            report=replace(self.report, deadline=deadline),
+            report=replace(self.report, deadline=self.deadline),
         )
 
     def find_choice(self, known: Collection[Choice], cutoff: int | None = None) -> ObjectiveResult:

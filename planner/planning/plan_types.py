@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
+from planner.choose.hardware import Hardware
 from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.judge.analysis import Analysis
@@ -71,6 +72,10 @@ class Request:
             value = getattr(self, name)
             if value not in get_args(known) and (name, value) != ("layout", None):
                 raise InvalidRequest(name, got=value, wanted=f"one of {', '.join(get_args(known))}")
+
+    def adjust_hardware(self, hardware: Hardware) -> Hardware:
+        """Return the profile with the overlap that is asked for."""
+        return hardware if self.overlap is None else replace(hardware, overlap=self.overlap)
 
 
 @dataclass(frozen=True, slots=True)

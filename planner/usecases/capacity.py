@@ -37,6 +37,7 @@ from planner.documents.schemas import GraphDocument
 from planner.judge.step_interval import find_interval
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.planning.deadline import Deadline, TimeLimitReached
+from planner.planning.overlap_pricing import overlapped_step_ps
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import (
     TIME_SHARE,
@@ -54,9 +55,9 @@ StartTask = Callable[[CandidateTask], Callable[[], CandidateResult] | None]
 OnCandidate = Callable[[CapacitySearch, int], None]
 """Called with the search and the number of a candidate."""
 
-UNFINISHED = CandidateResult("unknown", None, 0.0, None, None, None, 0.0)
+UNFINISHED = CandidateResult("unknown", None, None, 0.0, None, None, None, 0.0)
 """The result where the time was up before any plan was found: nothing is known."""
-FAILED = CandidateResult("failed", None, 0.0, None, None, None, 0.0)
+FAILED = CandidateResult("failed", None, None, 0.0, None, None, None, 0.0)
 """The result where the process died, for example of lack of memory: nothing is known."""
 GRACE_S, FIRST_GRACE_S = 0.5, 2.0
 """A process that still plans so long after the deadline is killed; the latter while no plan of as few devices is
@@ -86,7 +87,7 @@ def search_meshes(
     """
     search, deadline = CapacitySearch(question, dict(known or {})), deadline or Deadline()
     began_s = deadline.elapsed_s
-    search.prepare_figures()
+    search.bounds.prepare()
     # No candidate is planned in less time than its graph takes to read.
     deadline = deadline.sooner((deadline.elapsed_s - began_s) / len(question.graphs))
     try:
@@ -187,7 +188,7 @@ def _plan_isolated(task: CandidateTask, cancelled: Event) -> CandidateResult:
 def plan_candidate(task: CandidateTask) -> CandidateResult:
     """Plan a candidate, without baselines, or prove that none of its plans is below the cutoff."""
     began = time.monotonic()
-    hardware = parse_hardware(task.profile)
+    hardware = task.request.adjust_hardware(parse_hardware(task.profile))
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     known = [] if task.start is None else [task.start]
     cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
@@ -201,10 +202,11 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     plan = pipeline.solve_step(graph, CostModel(task.mesh, hardware), request, known=known, cutoff=cutoff)
     proven, wall_s = plan.certificate, time.monotonic() - began
     if proven.reason == solvers.CUT_OFF:
-        return CandidateResult(BOUNDED, None, proven.bound_s, None, None, None, wall_s, None)
-    low_s, high_s = _find_step_interval(plan)
+        return CandidateResult(BOUNDED, None, None, proven.bound_s, None, None, None, wall_s, None)
+    step_s, low_s, high_s = _find_step(plan)
     return CandidateResult(
         status=proven.status,
+        step_s=step_s,
         objective_s=proven.objective_s,
         bound_s=proven.bound_s,
         gap=proven.gap,
@@ -217,12 +219,13 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     )
 
 
-def _find_step_interval(plan: Plan) -> tuple[float, float] | tuple[None, None]:
-    """Return the ends of the interval of a plan's step; None without a plan."""
-    if plan.analysis is None or plan.certificate.objective_s is None:
-        return None, None
-    interval = find_interval(plan.analysis, plan.certificate.objective_s)
-    return interval.low_s, interval.high_s
+def _find_step(plan: Plan) -> tuple[float, float, float] | tuple[None, None, None]:
+    """Return a plan's step with overlap and the ends of its interval; None without a plan."""
+    if plan.analysis is None:
+        return None, None, None
+    step_s = overlapped_step_ps(plan.analysis, plan.limit_bytes) * PICO
+    interval = find_interval(plan.analysis, step_s)
+    return step_s, interval.low_s, interval.high_s
 
 
 def _limit_time(request: Request, deadline: Deadline, *, share: float) -> Request:

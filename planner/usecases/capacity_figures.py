@@ -40,7 +40,7 @@ def token_figures(search: CapacitySearch, number: int, step_s: float) -> TokenFi
     tokens, devices = question.count_tokens(one), one.devices
     if not tokens or not step_s:
         return TokenFigures()
-    price, power_w = question.offers[one.hardware].price_per_device_hour, search.hardware[one.hardware].power_w
+    price, power_w = question.offers[one.hardware].price_per_device_hour, search.bounds.hardware[one.hardware].power_w
     device_s = devices * step_s / tokens
     hours, run = device_s / SECONDS_PER_HOUR, question.run_tokens
     cost = None if price is None else hours * price

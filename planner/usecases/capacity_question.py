@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import MeshCandidate
 from planner.judge.pareto import Point
-from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.request import PipelineRequest, check_stage_overlap
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
@@ -52,7 +52,8 @@ class CapacityQuestion:
 
     `run_tokens` is how many tokens a whole run processes; None: not asked. With a global batch in the request a step of
     every graph is one update on so many sequences, in as many micro-batches as they take. `pipeline` says which stages
-    and schedules are considered; each candidate has its own number of stages.
+    and schedules are considered; each candidate has its own number of stages. Stages are priced without overlap, and so
+    are then candidates without stages, so that all are compared alike.
     """
 
     graphs: tuple[CapacityWorkload, ...]
@@ -77,6 +78,9 @@ class CapacityQuestion:
         if len(self.graphs) > 1 and any(asked.tokens is None for asked in self.graphs):
             raise InvalidRequest("several graphs are compared per token", wanted="the tokens of a step of each graph")
         self._check_run()
+        if self.pipeline is not None:
+            check_stage_overlap(self.request)
+            object.__setattr__(self, "request", replace(self.request, overlap=0.0))
 
     def _check_run(self) -> None:
         if self.run_tokens is not None:
@@ -119,11 +123,14 @@ class CapacityQuestion:
 class CandidateResult:
     """Result of planning a candidate: the status of a plan, or `BOUNDED`; times in seconds per step.
 
-    `schedule` and `bubble` are those of a candidate with stages. `low_s` and `high_s` are the interval of the step
-    (`planner.judge.step_interval`), where it is known.
+    step_s            the step that counts, with the overlap of the hardware or the request
+    objective_s       the sum of its instructions; no plan of the candidate has one below `bound_s`
+    low_s, high_s     the interval of `step_s` (`planner.judge.step_interval`), where it is known
+    schedule, bubble  of a candidate with stages, whose step has no overlap
     """
 
     status: str
+    step_s: float | None
     objective_s: float | None
     bound_s: float
     gap: float | None
@@ -139,8 +146,9 @@ class CandidateResult:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTask:
-    """A candidate to plan, with a choice to start from. A step that takes `cutoff_s` or longer is of no interest.
+    """A candidate to plan, with a choice to start from.
 
+    Plans whose instructions take `cutoff_s` or longer one after the other are of no interest.
     `deadline` is that of the whole search; the candidate gets no more than a `share` of the time that is left.
     """
 

@@ -8,22 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.choose.formulate import Choice
-from planner.choose.hardware import Hardware, parse_hardware
-from planner.documents.graphs import load_graph
-from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidRequest
-from planner.ir.graph import Graph
-from planner.judge.mesh_candidates import MeshCandidate, TierCounts, devices_per_tier, mesh_distance, refines
-from planner.judge.mfu import model_flops, utilisation
+from planner.judge.mesh_candidates import MeshCandidate, mesh_distance
 from planner.judge.pareto import Point, pareto_frontier
-from planner.judge.roofline_bounds import Floor
-from planner.judge.standard_layouts import check_layout
 from planner.notebook import HtmlTable, notebook_html
-from planner.pipeline_stages.cuts import Units
-from planner.pipeline_stages.tied_parameters import list_units
 from planner.planning.deadline import Deadline
-from planner.planning.plan_search import is_pinned
 from planner.units import format_bytes, format_share, format_time
+from planner.usecases.capacity_bounds import CandidateBounds
 from planner.usecases.capacity_question import (
     FIRST_SHARE,
     STAGES_SHARE,
@@ -34,7 +25,7 @@ from planner.usecases.capacity_question import (
     CapacityQuestion,
     SkippedCandidate,
 )
-from planner.usecases.capacity_stages import bound_candidate, estimate_step_s, list_candidate_schedules, take_turns
+from planner.usecases.capacity_stages import take_turns
 
 BOUNDED = "bounded"
 """Status of a candidate that was proven, by its bound alone, to be no better than a known plan."""
@@ -55,11 +46,6 @@ class CapacitySearch:
     outcomes: dict[int, CandidateResult] = field(default_factory=dict)
     skipped: dict[int, SkippedCandidate] = field(default_factory=dict)
     running: list[int] = field(default_factory=list)
-    _estimates: dict[int, float] = field(default_factory=dict)
-
-    @cached_property
-    def hardware(self) -> tuple[Hardware, ...]:
-        return tuple(parse_hardware(offer.document) for offer in self.question.offers)
 
     @cached_property
     def order(self) -> list[int]:
@@ -70,108 +56,28 @@ class CapacitySearch:
         )
 
     @cached_property
-    def bounds(self) -> dict[int, Floor]:
-        """Lower bounds of each candidate, which depend on its numbers of devices and stages alone."""
-        known: dict[tuple[int, int, int, int], Floor] = {}
-        return {number: self._find_bounds(one, known) for number, one in enumerate(self.question.candidates)}
-
-    def _find_bounds(self, one: MeshCandidate, known: dict[tuple[int, int, int, int], Floor]) -> Floor:
-        key = one.graph, one.hardware, one.stages, one.mesh.devices
-        if key not in known:
-            recompute = self.question.request.recompute != "none"
-            graphs = [self._graphs[one.graph]]
-            if one.stages > 1:
-                graphs = [self.question.build_step(units.graph) for units in self._units[one.graph]]
-            hardware, is_plain = self.hardware[one.hardware], all(self._list_schedules(one))
-            floors = [bound_candidate(g, hardware, one, is_plain=is_plain, recompute=recompute) for g in graphs]
-            known[key] = Floor(min(f.step_s for f in floors), min(f.peak_bytes for f in floors))
-        return known[key]
-
-    def _list_schedules(self, one: MeshCandidate) -> list[bool]:
-        return list_candidate_schedules(self.question.pipeline, one.stages, self._graphs[one.graph].microbatches)
-
-    def _has_stages(self, one: MeshCandidate) -> bool:
-        """Return whether the graph has so many stages, and a schedule for them."""
-        chunks = self.question.pipeline.virtual_stages if self.question.pipeline else 1
-        most = max((units.count for units in self._units.get(one.graph, ())), default=1)
-        return one.stages == 1 or (one.stages * chunks <= most and bool(self._list_schedules(one)))
-
-    @cached_property
-    def _units(self) -> dict[int, list[Units]]:
-        """The parts of each graph that can be stages, where stages are considered."""
-        graphs = {one.graph for one in self.question.candidates if one.stages > 1}
-        return {number: list_units(self._passes[number]) for number in sorted(graphs)}
-
-    @cached_property
-    def _graphs(self) -> tuple[Graph, ...]:
-        """The graphs of a step."""
-        return tuple(map(self.question.build_step, self._passes))
-
-    @cached_property
-    def _passes(self) -> tuple[Graph, ...]:
-        """The graphs of a pass, each on its first candidate mesh: bounds read only what is the same on all meshes."""
-        meshes = {one.graph: one.mesh for one in reversed(self.question.candidates)}
-        documents = (GraphDocument.model_validate(asked.document) for asked in self.question.graphs)
-        return tuple(load_graph(document, meshes[number]) for number, document in enumerate(documents))
-
-    @cached_property
-    def _tier_counts(self) -> list[tuple[TierCounts, ...]]:
-        return [devices_per_tier(one.mesh, self.hardware[one.hardware]) for one in self.question.candidates]
-
-    def mfu(self, number: int, step_s: float) -> float:
-        """Return the model FLOPs utilization of a step of a candidate (`planner.judge.mfu`)."""
-        one = self.question.candidates[number]
-        return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.devices, step_s=step_s)
-
-    def prepare_figures(self) -> None:
-        """Count what bounds and figures are computed from, which takes seconds for a large graph."""
-        self.bounds, self._flops  # noqa: B018
-
-    @cached_property
-    def _flops(self) -> list[dict[str, float]]:
-        return [model_flops(graph) for graph in self._graphs]
-
-    def memory_limit_bytes(self, number: int) -> int:
-        """Return the memory limit per device of a candidate."""
-        hardware = self.hardware[self.question.candidates[number].hardware]
-        return self.question.request.memory_limit_bytes or hardware.memory_bytes
+    def bounds(self) -> CandidateBounds:
+        return CandidateBounds(self.question)
 
     def _refining_outcomes(self, number: int) -> Iterator[tuple[int, CandidateResult]]:
-        """Yield the outcomes whose bounds hold for a candidate too: its own, and those of meshes that refine its mesh.
-
-        Pins name mesh axes: with them, bounds of other meshes do not hold.
-        """
-        one = self.question.candidates[number]
-        has_pins = self.question.request.layout is not None or is_pinned(self._graphs[one.graph])
+        """Yield the outcomes whose bounds hold for a candidate too: its own, and those of meshes that refine it."""
         for other, outcome in self.outcomes.items():
-            candidate = self.question.candidates[other]
-            kinds = [(each.graph, each.hardware, each.stages) for each in (candidate, one)]
-            is_comparable = not has_pins and kinds[0] == kinds[1]
-            if other == number or (is_comparable and refines(self._tier_counts[other], self._tier_counts[number])):
+            if self.bounds.is_refined(number, other):
                 yield other, outcome
-
-    def _has_layout(self, number: int) -> bool:
-        """Return whether a candidate can have the layout that is asked for, if one is."""
-        one, layout = self.question.candidates[number], self.question.request.layout
-        try:
-            if layout is not None:
-                check_layout(self._graphs[one.graph], one.mesh, layout)
-        except InvalidRequest:
-            return False
-        return True
 
     def find_skip_reason(self, number: int) -> SkippedCandidate | None:
         """Return why a candidate need not be planned, or None where it has to be."""
-        if not self._has_layout(number):
+        if not self.bounds.has_layout(number):
             return SkippedCandidate("layout")
-        if not self._has_stages(self.question.candidates[number]):
+        if not self.bounds.has_stages(number):
             return SkippedCandidate("stages")
-        floor, known = self.bounds[number], list(self._refining_outcomes(number))
-        if floor.peak_bytes > self.memory_limit_bytes(number):
+        floor, known = self.bounds.floor(number), list(self._refining_outcomes(number))
+        if floor.peak_bytes > self.bounds.find_memory_limit(number):
             return SkippedCandidate("memory")
         if empty := [other for other, outcome in known if outcome.status == "infeasible"]:
             return SkippedCandidate("infeasible", empty[0])
-        least = max([floor.step_s, *(outcome.bound_s for _, outcome in known)])
+        bound_s = max([floor.step_s, *(outcome.bound_s for _, outcome in known)])
+        least = self.bounds.bound_step_s(number, bound_s)
         best_possible = self.question.point(self.question.candidates[number], least)
         slack = self.question.request.gap
         better = [other for other, point in self.points() if point.is_no_worse(best_possible, slack)]
@@ -187,16 +93,29 @@ class CapacitySearch:
         outcome = self.outcomes.get(number)
         return self.find_skip_reason(number) if outcome and outcome.status == BOUNDED else self.skipped.get(number)
 
+    def step_bound_s(self, number: int) -> float:
+        """Return what is proven of the step of any plan of a candidate that has an outcome."""
+        return self.bounds.bound_step_s(number, self.outcomes[number].bound_s)
+
+    def step_gap(self, number: int) -> float | None:
+        """Return by what share the step of a candidate's plan is above its bound; None without a plan."""
+        step_s = self.outcomes[number].step_s
+        return 1 - self.step_bound_s(number) / step_s if step_s else None
+
     def cutoff_s(self, number: int) -> float | None:
-        """Return the step time from which on a known plan is no worse, up to the gap; None: no plan is known."""
+        """Return the sum of instructions from which on a known plan is no worse than any plan of a candidate.
+
+        This is up to the gap. None: no plan is known.
+        """
         one, share = self.question.candidates[number], 1 - self.question.request.gap
         unit = self.question.point(one, 1.0)
         fewer = (point for _, point in self.points() if point.devices <= unit.devices)
-        return min((share * max(p.cost / unit.cost, p.time_s / unit.time_s) for p in fewer), default=None)
+        steps = [share * max(p.cost / unit.cost, p.time_s / unit.time_s) for p in fewer]
+        return self.bounds.find_serial_cutoff_s(number, min(steps)) if steps else None
 
     def points(self) -> list[tuple[int, Point]]:
         """Return the candidates for which a plan was found, with devices, cost and time."""
-        done = ((number, outcome.objective_s) for number, outcome in sorted(self.outcomes.items()))
+        done = ((number, outcome.step_s) for number, outcome in sorted(self.outcomes.items()))
         return [(n, self.question.point(self.question.candidates[n], s)) for n, s in done if s is not None]
 
     def frontier(self) -> list[int]:
@@ -208,7 +127,7 @@ class CapacitySearch:
         Raises InvalidRequest where it allows no plan that was found, and names the least known time and cost.
         """
         points = dict(self.points())
-        steps = {number: self.outcomes[number].objective_s or 0.0 for number in points}
+        steps = {number: self.outcomes[number].step_s or 0.0 for number in points}
         allowed = [number for number in self.frontier() if budget.allows(steps[number], points[number])]
         if points and not allowed:
             got = f"a step in {budget.step_s or 'any'} s, a {self.question.unit} for {budget.cost or 'any'}"
@@ -227,10 +146,10 @@ class CapacitySearch:
 
     def _row(self, number: int) -> tuple[str, ...]:
         one, outcome = self.question.candidates[number], self.outcomes[number]
-        step_s = outcome.objective_s or 0.0
-        where = one.notation, self.hardware[one.hardware].name, str(one.devices)
+        step_s = outcome.step_s or 0.0
+        where = one.notation, self.bounds.hardware[one.hardware].name, str(one.devices)
         figures = format_time(step_s), f"{self.question.point(one, step_s).cost:.4g}"
-        shares = format_share(self.mfu(number, step_s)), format_share(outcome.gap)
+        shares = format_share(self.bounds.find_mfu(number, step_s)), format_share(self.step_gap(number))
         return *where, *figures, *shares, format_bytes(outcome.peak_bytes or 0)
 
     def sort_candidates(self, numbers: Collection[int]) -> list[int]:
@@ -243,7 +162,7 @@ class CapacitySearch:
         if self.question.pipeline is not None:
             return self._sort_by_promise(numbers)
         listed, fastest = self.question.candidates, dict[tuple[int, int], int]()
-        for number in sorted(dict(self.points()), key=lambda n: self.outcomes[n].objective_s or 0.0):
+        for number in sorted(dict(self.points()), key=lambda n: self.outcomes[n].step_s or 0.0):
             fastest.setdefault(_candidate_kind(listed[number]), number)
 
         def priority(number: int) -> tuple[float, ...]:
@@ -255,13 +174,10 @@ class CapacitySearch:
 
     def _sort_by_promise(self, numbers: Collection[int]) -> list[int]:
         """Sort candidates so that the numbers of devices take turns, the most promising ones first."""
-        question = self.question
-        for number in set(self.order) - self._estimates.keys():
-            one = question.candidates[number]
-            hardware, batch = self.hardware[one.hardware], question.graphs[one.graph].batch
-            self._estimates[number] = estimate_step_s(self.bounds[number], one, hardware, batch=batch)
-        turns = Counter(question.candidates[number].devices for number in (*self.outcomes, *self.running))
-        return take_turns(numbers, self._estimates, {n: question.candidates[n].devices for n in numbers}, planned=turns)
+        devices = {number: self.question.candidates[number].devices for number in self.order}
+        turns = Counter(devices[number] for number in (*self.outcomes, *self.running))
+        estimates = {number: self.bounds.estimate_step_s(number) for number in numbers}
+        return take_turns(numbers, estimates, devices, planned=turns)
 
     def start(self, number: int) -> Choice | None:
         """Return the choice of the nearest mesh with as many axes, or None where no such mesh has one."""

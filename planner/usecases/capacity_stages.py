@@ -103,6 +103,7 @@ def plan_candidate_stages(
     low_s, high_s = find_pipeline_interval(plan) if schedule else (None, None)
     return CandidateResult(
         status=proven.status,
+        step_s=proven.objective_s,
         objective_s=proven.objective_s,
         bound_s=proven.bound_s,
         gap=proven.gap,

@@ -12,12 +12,16 @@ from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.choose.hardware.interference import Interference
 from planner.ir.accounting import count_value_bytes
+from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
 from planner.judge.overlap import (
     Overlap,
     assign_streams,
+    bound_overlapped_s,
+    find_serial_cutoff_s,
     is_communication,
+    least_paid_share,
     most_work_per_second,
     order_by_schedule,
     schedule_overlap,
@@ -112,8 +116,32 @@ def test_no_schedule_is_shorter_than_its_work_at_the_highest_rate_and_none_count
         overlap = schedule_overlap(found, 1 << 60)
         assert overlap.floor_ps <= overlap.scheduled_ps <= overlap.serial_ps
         assert overlap.serial_ps / most_work_per_second(found.model) <= overlap.scheduled_ps + 1
+        paid_ps = least_paid_share(found.model) * overlap.communication_ps
+        assert overlap.compute_ps + paid_ps <= overlap.scheduled_ps + 1
         free = schedule_overlap(Analysis(program, CostModel(program.mesh, replace(slowed, interference={}))), 1 << 60)
         assert free.floor_ps <= free.scheduled_ps
+
+
+# Shares of overlap that count, shares of slow-down, least seconds of ops, step.
+CUTOFFS = [
+    (share, slower, least_s, step_s)
+    for share in (0.0, 0.4, 1.0)
+    for slower in (0.0, 0.3, 5.0)
+    for least_s in (0.0, 0.8, 1.0)
+    for step_s in (1.0, 1.7)
+]
+
+
+@pytest.mark.parametrize(("share", "slower", "least_s", "step_s"), CUTOFFS)
+def test_from_a_sum_of_instructions_on_no_step_with_overlap_is_below_one(
+    share: float, slower: float, least_s: float, step_s: float
+) -> None:
+    shares = {"nvlink": Interference({"compute": {"collective": slower}, "collective": {"compute": slower}})}
+    model = CostModel(Mesh.parse("8"), replace(load_profile("h100-sxm"), overlap=share, interference=shares))
+    serial_s = find_serial_cutoff_s(model, step_s, least_s)
+    assert bound_overlapped_s(model, serial_s, least_s) == pytest.approx(step_s)
+    if least_s < step_s:
+        assert bound_overlapped_s(model, 0.99 * serial_s, least_s) < step_s
 
 
 def two_streams(program: Program) -> list[Stream]:

@@ -15,7 +15,6 @@ from planner.documents.graphs import load_graph
 from planner.documents.hardware import read_profile
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidDocument, InvalidRequest
-from planner.frontends.zoo import import_zoo
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
@@ -25,7 +24,6 @@ from planner.planning.plan_types import Request
 from planner.progress import describe_search
 from planner.usecases.capacity import UNFINISHED, plan_candidate, plan_in_full, search_meshes
 from planner.usecases.capacity_question import (
-    CandidateResult,
     CapacityBudget,
     CapacityQuestion,
     CapacityWorkload,
@@ -33,6 +31,7 @@ from planner.usecases.capacity_question import (
 )
 from planner.usecases.capacity_search import CapacitySearch
 from planner.usecases.capacity_workloads import read_workload
+from tests.testing.capacity_questions import plan_all, small_model
 
 Document = Mapping[str, Any]
 GAP = 1e-3
@@ -40,17 +39,12 @@ BATCHES = (8, 16)
 OFFERS = (("h100-sxm", 2.5), ("a100-sxm", 1.4))
 
 
-@cache
-def model(batch: int) -> CapacityWorkload:
-    sizes: dict[str, Any] = {"layers": 1, "heads": 4, "width": 256, "feed_forward": 512, "vocabulary": 512}
-    document = import_zoo("gpt2", batch=batch, seq=64, train="sgd", **sizes)
-    return read_workload(document)
-
-
 def question(numbers: tuple[int, ...] = (2, 4), axes: int = 2, **asked: object) -> CapacityQuestion:
     request = Request(gap=GAP, time_limit_s=60.0, **asked)  # type: ignore[arg-type]
     offers = tuple(HardwareOffer(read_profile(name), hour) for name, hour in OFFERS)
-    return CapacityQuestion(tuple(map(model, BATCHES)), offers, enumerate_candidates(2, 2, numbers, axes=axes), request)
+    return CapacityQuestion(
+        tuple(map(small_model, BATCHES)), offers, enumerate_candidates(2, 2, numbers, axes=axes), request
+    )
 
 
 @cache
@@ -64,22 +58,17 @@ def test_a_planned_step_lies_within_its_interval() -> None:
     for outcome in planned:
         assert outcome.low_s is not None
         assert outcome.high_s is not None
-        assert 0 < outcome.low_s < (outcome.objective_s or 0) < outcome.high_s
-
-
-def exhaustive(asked: CapacityQuestion) -> dict[int, CandidateResult]:
-    everything = CapacitySearch(asked)
-    return {number: plan_candidate(everything.make_task(number)) for number in range(len(asked.candidates))}
+        assert 0 < outcome.low_s < (outcome.step_s or 0) < outcome.high_s
 
 
 def test_the_tokens_of_a_step_are_the_elements_of_its_first_whole_numbers() -> None:
-    assert model(8).tokens == 8 * 64
+    assert small_model(8).tokens == 8 * 64
     assert read_workload({"inputs": [{"kind": "input", "dtype": "f32", "shape": [2, 3]}]}).tokens is None
 
 
 def test_few_meshes_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> None:
     asked = question()
-    points = {n: asked.point(asked.candidates[n], o.objective_s or 0.0) for n, o in exhaustive(asked).items()}
+    points = {n: asked.point(asked.candidates[n], o.step_s or 0.0) for n, o in plan_all(asked).items()}
     wanted, known = pareto_frontier(points.items()), dict(found().points())
     assert found().planned_count < 0.5 * len(asked.candidates)
     for number in wanted:
@@ -113,7 +102,7 @@ def test_a_mesh_is_not_planned_where_one_that_can_do_more_is_infeasible() -> Non
     tight = search_meshes(asked)
     infeasible = [passed for passed in tight.skipped.values() if passed.skip_reason == "infeasible"]
     assert all(tight.outcomes[passed.dominated_by or 0].status == "infeasible" for passed in infeasible)
-    fits = {n: o.status for n, o in exhaustive(asked).items()}
+    fits = {n: o.status for n, o in plan_all(asked).items()}
     assert {n for n, p in tight.skipped.items() if p.skip_reason == "infeasible"} <= {
         n for n in fits if fits[n] == "infeasible"
     }
@@ -140,7 +129,7 @@ def _with_an_option(document: Document) -> Document:
 
 @pytest.mark.parametrize("asking", [_pinned, _with_an_option])
 def test_graphs_with_annotations_of_mesh_axes_share_no_bounds(asking: Callable[[Document], Document]) -> None:
-    one = model(8)
+    one = small_model(8)
     pinned = CapacityWorkload(asking(one.document), one.tokens)
     asked = question((4,), 2)
     alone = search_meshes(
@@ -153,7 +142,9 @@ def test_graphs_with_annotations_of_mesh_axes_share_no_bounds(asking: Callable[[
 def test_a_template_gives_the_candidates_of_its_unknown_sizes() -> None:
     listed = enumerate_candidates(1, 1, (2, 4), axes=3, template=Mesh.parse("dp=?,tp=2"))
     answer = search_meshes(
-        replace(question(), graphs=(model(8),), candidates=listed, offers=(HardwareOffer(read_profile("cpu"), None),))
+        replace(
+            question(), graphs=(small_model(8),), candidates=listed, offers=(HardwareOffer(read_profile("cpu"), None),)
+        )
     )
     document = dump_capacity(answer)
     assert document["cost_unit"] == "device_s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from planner.documents.capacity import dump_capacity
 from planner.documents.capacity_report import checked_capacity
 from planner.documents.hardware import read_profile
+from planner.errors import InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
@@ -41,9 +43,9 @@ def test_the_frontier_is_that_of_planning_all_and_no_plan_is_below_its_bound(sch
     fitting = [n for n in everything.order if everything.find_skip_reason(n) is None]
     planned = {n: plan_candidate(everything.make_task(n)) for n in fitting}
     for number, outcome in planned.items():
-        assert everything.bounds[number].step_s <= (outcome.objective_s or 0.0)
-        assert everything.bounds[number].peak_bytes <= (outcome.peak_bytes or 0)
-    points = {n: asked.point(asked.candidates[n], outcome.objective_s or 0.0) for n, outcome in planned.items()}
+        assert everything.bounds.floor(number).step_s <= (outcome.step_s or 0.0)
+        assert everything.bounds.floor(number).peak_bytes <= (outcome.peak_bytes or 0)
+    points = {n: asked.point(asked.candidates[n], outcome.step_s or 0.0) for n, outcome in planned.items()}
     for number in pareto_frontier(points.items()):
         assert any(point.is_no_worse(points[number], 2 * GAP) for _, point in found.points())
 
@@ -68,6 +70,16 @@ def test_a_candidate_with_stages_is_planned_in_full() -> None:
     assert outcome.low_s is not None
     assert outcome.high_s is not None
     assert outcome.low_s < plan.certificate.objective_s < outcome.high_s  # type: ignore[operator]
+
+
+def test_candidates_with_and_without_stages_are_priced_without_overlap() -> None:
+    asked = question(PipelineRequest(None))
+    a100 = HardwareOffer(read_profile("a100-sxm"), None)
+    search = CapacitySearch(replace(asked, offers=(a100,)))
+    assert search.bounds.hardware[0].overlap == 0.0
+    assert search.question.request.overlap == 0.0
+    with pytest.raises(InvalidRequest, match="overlap of a pipeline"):
+        replace(asked, request=replace(asked.request, overlap=0.5))
 
 
 def test_numbers_of_devices_take_turns() -> None:

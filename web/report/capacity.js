@@ -58,12 +58,12 @@ const money = (cost) => (cost === undefined ? "–" : String(Number(cost.toPreci
 function point(one, found) {
   const graph = found.graphs[one.graph];
   const hour = found.hardware.find((offer) => offer.name === one.hardware)?.price_per_device_hour ?? null;
-  const step = one.objective_s ?? one.initial_bound_s;
+  const step = one.step_s ?? one.initial_bound_s;
   const unit = step / (tokens(found) ? (graph.tokens ?? 1) : 1);
   const price = one.devices * unit * (hour === null ? 1 : hour / 3600) * (tokens(found) ? 1e6 : 1);
   const doesNotFit = one.skip_reason === "memory" || one.skip_reason === "infeasible" || one.status === "infeasible";
   const seconds = found.graphs.length > 1 ? unit : step;
-  const made = { ...one, seconds, price, isPlanned: Boolean(one.objective_s), doesNotFit, isBest: false };
+  const made = { ...one, seconds, price, isPlanned: Boolean(one.step_s), doesNotFit, isBest: false };
   return { ...made, says: says(made, found.graphs.length > 1 ? `${graph.name}, ` : "") };
 }
 
@@ -73,8 +73,11 @@ function says(one, graph) {
   const least = `step at least ${time(one.initial_bound_s)}, memory at least ${bytes(one.initial_bound_bytes)}`;
   if (!one.isPlanned) return `${where}: ${outcome(one)} (${least})`;
   const utilisation = one.mfu ? `, MFU ${share(one.mfu)}` : "";
-  return `${where}: step ${time(one.objective_s)}, cost ${money(one.price)}${utilisation}, ${bytes(one.peak_bytes)} per device`;
+  return `${where}: step ${time(one.step_s)}${overlap(one)}, cost ${money(one.price)}${utilisation}, ${bytes(one.peak_bytes)} per device`;
 }
+
+/** Returns what a step would be without overlap, or nothing where none counts. */
+const overlap = (one) => (one.step_s === one.objective_s ? "" : ` (without overlap ${time(one.objective_s)})`);
 
 const outcome = (one) =>
   one.skip_reason ? (EXCLUDED[one.skip_reason]?.(one.dominated_by) ?? one.skip_reason) : one.status;
@@ -102,15 +105,18 @@ const card =
       { class: "card" },
       h("div", { class: "what" }, words),
       h("div", { class: "value" }, one ? `${count(one.devices)} × ${one.hardware}` : "none fits"),
-      one && h("div", { class: "quiet" }, `mesh ${one.mesh}: step ${time(one.objective_s)}, cost ${cost}`),
+      one && h("div", { class: "quiet" }, `mesh ${one.mesh}: step ${time(one.step_s)}, cost ${cost}`),
+      one &&
+        isNumber(one.low_s) &&
+        h("div", { class: "quiet" }, `expected between ${time(one.low_s)} and ${time(one.high_s)}`),
       one?.mfu && h("div", { class: "quiet" }, `MFU ${share(one.mfu)}`),
     );
   };
 
 function listed(title, candidates, found, isFrontier) {
-  const slowest = Math.max(0, ...candidates.map((one) => one.objective_s ?? 0));
+  const slowest = Math.max(0, ...candidates.map((one) => one.step_s ?? 0));
   const step = (one) =>
-    one.isPlanned ? bar(one.objective_s / slowest, time(one.objective_s)) : `≥ ${time(one.initial_bound_s)}`;
+    one.isPlanned ? bar(one.step_s / slowest, time(one.step_s)) : `≥ ${time(one.initial_bound_s)}`;
   const price = (one) => (one.isPlanned ? money(one.price) : `≥ ${money(one.price)}`);
   const memory = (one) => (one.peak_bytes ? bytes(one.peak_bytes) : `≥ ${bytes(one.initial_bound_bytes)}`);
   return tableOf(title, candidates, [
@@ -120,7 +126,7 @@ function listed(title, candidates, found, isFrontier) {
     numbers(costTitle(found).toLowerCase(), price),
     numbers("MFU", (one) => share(one.mfu)),
     numbers("memory per device", memory),
-    numbers("gap", (one) => share(one.gap)),
+    numbers("gap", (one) => share(one.step_gap)),
     !isFrontier && words("", outcome),
   ]);
 }

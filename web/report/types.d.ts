@@ -175,8 +175,11 @@ export interface Candidate {
   initial_bound_s: number;
   initial_bound_bytes: number;
   status: string;
+  step_s?: number | null;
+  step_gap?: number | null;
+  low_s?: number | null;
+  high_s?: number | null;
   objective_s?: number | null;
-  gap?: number | null;
   peak_bytes?: number | null;
   mfu?: number | null;
   tokens_per_s?: number | null;

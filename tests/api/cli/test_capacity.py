@@ -18,6 +18,7 @@ KEYS = {"candidates", "frontier", "smallest_feasible", "cheapest", "fastest", "c
 BAD = [
     (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "pipeline stages of a graph without phases"),
     (["--devices", "4", "--hardware", "cpu", "--pipeline", "0"], "pipeline stages (got 0"),
+    (["--devices", "4", "--hardware", "cpu", "--pipeline", "4", "--overlap", "1"], "overlap of a pipeline"),
     (["--devices", "4", "--hardware", "cpu", "--stages", "4"], "--pipeline says how many stages"),
     (["--devices", "4", "--hardware", "cpu", "--microbatches", "4"], "--global-batch asks for updates"),
     (["--devices", "8..4", "--hardware", "cpu"], "numbers of devices (got 8..4"),
@@ -57,6 +58,19 @@ def test_the_page_names_the_smallest_the_cheapest_and_the_fastest(graph: Path) -
     assert answer.code == 0, answer.err
     for word in ("Frontier: no other plan is better", "smallest", "cheapest", "fastest", "planned"):
         assert word in answer.out
+
+
+def test_where_overlap_counts_the_page_says_so_and_overlap_0_is_the_sum() -> None:
+    words = ["gpt2", "--layers", 1, "--batch", 8, "--seq", 64, "--train", "sgd", "--devices", 2, "--jobs", 1]
+    words += ["--hardware", "v100-sxm", "--dtype", "f32"]
+    answer = shardplan("capacity", *words)
+    assert answer.code == 0, answer.err
+    assert "steps count collectives that run beside ops" in answer.out
+    without = shardplan("capacity", *words, "--overlap", 0, "--json").json["fastest"]
+    assert (without["step_s"], without["step_gap"]) == (without["objective_s"], pytest.approx(without["gap"]))
+    beside = shardplan("capacity", *words, "--json").json["fastest"]
+    assert beside["step_bound_s"] <= beside["step_s"] < beside["objective_s"]
+    assert beside["low_s"] < beside["step_s"] < beside["high_s"]
 
 
 def test_a_model_that_is_not_known_is_answered_with_those_that_are() -> None:
