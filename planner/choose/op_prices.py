@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.corrections import TimeCorrection
+from planner.choose.hardware.corrections import TimeCorrection, find_correction
 from planner.choose.hardware.efficiency import ATTENTION, ATTENTION_BACKWARD, PRODUCT, work_class
 from planner.choose.hardware.intervals import UNMEASURED_OP
 from planner.choose.hardware.op_classes import OP_CLASSES, Column, Columns
@@ -68,26 +68,25 @@ class OpPricing:
     op: Op
     hardware: Hardware
     kind: str | None
-    times: KernelTimes | None = None
-    correction: TimeCorrection | None = None
+    times: KernelTimes | None
+    correction: TimeCorrection
 
     @classmethod
     def of(cls, op: Op, hardware: Hardware) -> OpPricing:
         kind, word = work_class(op), VARIANTS.get(op.results[0].dtype, "")
         if _has_curves(op, hardware):
-            return cls(op, hardware, kind)
+            return cls(op, hardware, kind, None, TimeCorrection(1.0, 0.0, *UNMEASURED_OP))
         name = find_class(op, kind)
-        # A correction is of forward kernels.
-        correction = None if kind == ATTENTION_BACKWARD else hardware.op_corrections.get(f"{name}.{word}")
         is_cited = kind == ATTENTION_BACKWARD and kind in hardware.efficiency
-        return cls(op, hardware, kind, None if is_cited else find_times(hardware, name, word), correction)
+        times = None if is_cited else find_times(hardware, name, word)
+        # A correction is of forward kernels.
+        corrections = {} if kind == ATTENTION_BACKWARD else hardware.op_corrections
+        interval = UNMEASURED_OP if times is None else times.interval
+        return cls(op, hardware, kind, times, find_correction(corrections, f"{name}.{word}", interval))
 
     def seconds(self, works: Sequence[LocalWork]) -> Sequence[float]:
         """Return the seconds of each amount of work."""
-        return [self._correct(seconds) for seconds in self._predict(works)]
-
-    def _correct(self, seconds: float) -> float:
-        return self.correction.apply(seconds) if self.correction else seconds
+        return list(map(self.correction.apply, self._predict(works)))
 
     def _predict(self, works: Sequence[LocalWork]) -> Sequence[float]:
         if self.times is None:
@@ -103,16 +102,15 @@ class OpPricing:
         part = LocalWork(work.flops / devices, work.moved, work.sizes)
         if self.times is None:
             name, dtype = op_variant(self.op), self.op.results[0].dtype
-            return self._correct(
-                self.hardware.op_s(name, dtype, part.flops, moved=part.moved / devices, kind=self.kind)
-            )
+            seconds = self.hardware.op_s(name, dtype, part.flops, moved=part.moved / devices, kind=self.kind)
+            return self.correction.apply(seconds)
         sizes = _split_sizes(self.op, work.sizes, devices)
         if sizes is None:
             least = self.times.least_correction
         else:
             least = float(self.times.correction(read_columns(self.op, self.kind, sizes)).min())
         done = np.array([part.flops]), np.array([part.moved / devices])
-        return self._correct(float(self.times.correct(done, least)[0]))
+        return self.correction.apply(float(self.times.correct(done, least)[0]))
 
     @property
     def source(self) -> str:
@@ -122,15 +120,12 @@ class OpPricing:
         base = f"efficiency of {self.kind}" if self.kind in self.hardware.efficiency else "roofline"
         if self.times is not None:
             base = self.times.source
-        return f"{base}, corrected by own measurements" if self.correction else base
+        return base if self.correction.is_identity else f"{base}, corrected by own measurements"
 
     @property
     def interval(self) -> tuple[float, float]:
         """The ends of measured over predicted time: on shapes kept out of a fit, or judged where nothing was fitted."""
-        own = self.correction
-        if own is None and self.times is not None:
-            return self.times.interval
-        return (own.low, own.high) if own else UNMEASURED_OP
+        return self.correction.low, self.correction.high
 
     def is_covered(self, sizes: Sequence[int]) -> bool:
         """Return whether the shape with loops of these sizes lies within the measured ones, if there are any."""

@@ -98,7 +98,7 @@ def list_factors(analysis: Analysis) -> Iterator[Factors]:
 
 
 def _op_factors(pricing: OpPricing, sizes: tuple[int, ...]) -> Factors:
-    name = UNMEASURED if pricing.correction is None else pricing.source
+    name = UNMEASURED if pricing.correction.is_identity else pricing.source
     low, high = pricing.interval
     is_covered = pricing.is_covered(sizes)
     spread = 1.0 if is_covered else OUT_OF_RANGE

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.choose.hardware import Hardware, load_profile
+from planner.choose.hardware.corrections import find_correction
 from planner.choose.hardware.intervals import NETWORK_INTERVAL, OUT_OF_RANGE, UNMEASURED_OP
 from planner.choose.hardware.network import collective_s
 from planner.choose.hardware.op_rates import SENT_BY
@@ -72,17 +73,16 @@ def _predict_fitted(rows: Sequence[KernelRow]) -> list[Answer]:
         return []
     hardware, op, variant, first = rows[0]
     columns = {name: np.array([row.numbers[name] for row in rows]) for name in first}
-    own = hardware.op_corrections.get(f"{op}.{variant}")
+    name, corrections = f"{op}.{variant}", hardware.op_corrections
     if hardware.op_times is None and op in PRICED_CLASSES:
-        predicted = kernel_s(hardware, op, variant, columns=columns)
-        interval, times = (own.low, own.high) if own else UNMEASURED_OP, own.apply(predicted) if own else predicted
-        return [_answer_judged(time, interval, "roofline_s") for time in times.tolist()]
+        own = find_correction(corrections, name, UNMEASURED_OP)
+        times = own.apply(kernel_s(hardware, op, variant, columns=columns))
+        return [_answer_judged(time, (own.low, own.high), "roofline_s") for time in times.tolist()]
     found = find_kernels(hardware, op, variant)
-    seconds, is_covered, (least, most) = found.seconds(columns), found.covers(columns), found.interval
-    if own:
-        seconds, (least, most) = own.apply(seconds), (own.low, own.high)
+    own = find_correction(corrections, name, found.interval)
+    seconds, is_covered = own.apply(found.seconds(columns)), found.covers(columns)
     spread = np.where(is_covered, 1.0, OUT_OF_RANGE)
-    low, high = seconds * least / spread, seconds * most * spread
+    low, high = seconds * own.low / spread, seconds * own.high * spread
     flops, moved = found.kernel.count_work(columns, found.itemsize)
     parts = flops / found.rates.flops, moved / found.rates.bandwidth, moved
     return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from planner.choose.hardware.corrections import find_correction
 from planner.errors import ShardplanError
 from planner.usecases.predict_rows import BUILT_IN, RowProfiles
 from planner.usecases.steps.memory import count_peak_bytes
@@ -50,15 +51,16 @@ def time_parts(row: StepRow) -> dict[str, float]:
 
 def _predict_step(row: StepRow) -> Answer:
     stack, parts = load_stacks()[row.stack], time_parts(row)
-    step, peak, (low, high) = sum(parts.values()), count_peak_bytes(row, stack), (stack.low, stack.high)
-    if own := row.hardware.step_corrections.get(row.stack):
-        parts["correction_s"] = own.apply(step) - step
-        step, (low, high) = own.apply(step), (own.low, own.high)
+    predicted, peak = sum(parts.values()), count_peak_bytes(row, stack)
+    own = find_correction(row.hardware.step_corrections, row.stack, (stack.low, stack.high))
+    step = own.apply(predicted)
+    if not own.is_identity:
+        parts["correction_s"] = step - predicted
     spread = ASSUMED if set(row.assumed) - set(HARMLESS) else 1.0
     return {
         "step_s": step,
-        "low_s": min(step * low / spread, step),
-        "high_s": max(step * high * spread, step),
+        "low_s": min(step * own.low / spread, step),
+        "high_s": max(step * own.high * spread, step),
         "peak_memory_bytes": peak,
         "fits": peak <= stack.usable * row.memory_bytes,
         "parts": parts,

@@ -9,12 +9,13 @@ import pytest
 
 from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import Hardware, load_profile
-from planner.choose.hardware.corrections import TimeCorrection
+from planner.choose.hardware.corrections import TimeCorrection, find_correction
 from planner.choose.op_prices import OpPricing, kernel_s
 from planner.documents.profiler_trace import ProfiledOp
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.usecases.fit_ops import fit_ops, read_csv, read_trace
+from planner.usecases.steps import kernels
 from tests.testing.op_graph_builder import Sketch
 
 HEADER = "op,dtype,m,n,k,time_s\n"
@@ -87,3 +88,20 @@ def test_a_corrected_op_says_so() -> None:
     pricing = OpPricing.of(sketch.ops[0], own)
     assert pricing.source == "gemm.bf16 fitted on h100-sxm, corrected by own measurements"
     assert pricing.interval == (0.9, 1.2)
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "h100-sxm", "mi300x"])
+def test_products_of_a_step_take_own_measurements_whether_the_profile_cites_an_efficiency_or_not(name: str) -> None:
+    base = load_profile(name)
+    own = replace(base, op_corrections={"gemm.bf16": TimeCorrection(3.0, 0.0, 0.9, 1.2)})
+    columns = {"m": np.array([4096.0]), "n": np.array([1024.0]), "k": np.array([512.0])}
+    predicted = float(kernel_s(base, "gemm", "bf16", columns=columns)[0])
+    assert kernels.product_s(own, "bf16", (4096, 1024, 512)) == pytest.approx(3 * predicted)
+
+
+def test_an_op_that_was_not_measured_here_keeps_its_time_and_the_interval_of_what_predicts_it() -> None:
+    fitted = TimeCorrection(2.0, 1e-6, 0.9, 1.2)
+    assert find_correction({"gemm.bf16": fitted}, "gemm.bf16", (0.5, 2.0)) is fitted
+    identity = find_correction({"gemm.bf16": fitted}, "gemm.f16", (0.5, 2.0))
+    assert identity.is_identity
+    assert (identity.apply(0.25), identity.low, identity.high) == (0.25, 0.5, 2.0)

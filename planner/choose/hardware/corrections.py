@@ -43,9 +43,24 @@ class TimeCorrection:
             wanted = "scale above 0, offset_s of 0 or more, low above 0 and at most high"
             raise InvalidHardware("correction", wanted=wanted)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether times stay as they are predicted."""
+        return self.scale == 1 and self.offset_s == 0
+
     def apply(self, seconds: Time) -> Time:
         """Return the corrected seconds."""
         return self.offset_s + self.scale * seconds
+
+
+def find_correction(
+    corrections: Mapping[str, TimeCorrection], name: str, interval: tuple[float, float]
+) -> TimeCorrection:
+    """Return the correction of a name, else the identity.
+
+    interval  of measured over predicted time where nothing is corrected
+    """
+    return corrections.get(name) or TimeCorrection(1.0, 0.0, *interval)
 
 
 @dataclass(frozen=True, slots=True)

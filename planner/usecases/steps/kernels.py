@@ -1,7 +1,8 @@
 """Seconds of the kernels of a training step, from the fitted classes of kernels (`planner.choose.hardware.op_times`).
 
 A device without fitted classes has the efficiency of products that its profile cites, or the classes of the
-devices that were measured. Products of fp8 steps are timed in bf16 here; the software's constants scale them.
+devices that were measured. What was measured on one's own machine corrects both. Products of fp8 steps are timed in
+bf16 here; the software's constants scale them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from planner.choose.hardware.efficiency import PRODUCT
 from planner.choose.hardware.op_classes import OP_CLASSES
 from planner.choose.hardware.op_times import list_fitted
 from planner.choose.hardware.op_transfer import find_kernels
+from planner.choose.op_prices import kernel_s
 from planner.usecases.steps.shapes import Matrix
 
 ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 2}
@@ -25,12 +27,14 @@ ITEMSIZES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 2}
 def product_s(hardware: Hardware, dtype: str, sizes: tuple[float, float, float]) -> float:
     """Return the seconds of a product [m, k] [k, n], given m, n, k."""
     m, n, k = (max(1.0, each) for each in sizes)
-    if PRODUCT in hardware.efficiency and hardware.op_times not in list_fitted():
+    op = "linear" if dtype == "f32" else "gemm"
+    is_measured = hardware.op_times in list_fitted() or f"{op}.{dtype}" in hardware.op_corrections
+    if PRODUCT in hardware.efficiency and not is_measured:
         moved = ITEMSIZES[dtype] * (m * n + m * k + k * n)
         return hardware.op_s("linear", dtype, 2 * m * n * k, moved=moved, kind=PRODUCT)
-    if dtype == "f32":
-        return _kernel_s(hardware, "linear", dtype, (("B", 1.0), ("M", m), ("N", n), ("K", k)))
-    return _kernel_s(hardware, "gemm", dtype, (("m", m), ("n", n), ("k", k)))
+    if op == "linear":
+        return _kernel_s(hardware, op, dtype, (("B", 1.0), ("M", m), ("N", n), ("K", k)))
+    return _kernel_s(hardware, op, dtype, (("m", m), ("n", n), ("k", k)))
 
 
 def linear_s(hardware: Hardware, dtype: str, tokens: float, *, matrices: Sequence[Matrix]) -> tuple[float, float]:
@@ -51,8 +55,8 @@ def attention_s(hardware: Hardware, dtype: str, **sizes: float) -> float:
 @lru_cache(maxsize=1 << 16)
 def _kernel_s(hardware: Hardware, op: str, dtype: str, sizes: tuple[tuple[str, float], ...]) -> float:
     columns = {name: np.array([size]) for name, size in sizes}
-    seconds, own = (
-        float(find_kernels(hardware, op, dtype).seconds(columns)[0]),
-        hardware.op_corrections.get(f"{op}.{dtype}"),
-    )
-    return own.apply(seconds) if own else seconds
+    own = hardware.op_corrections.get(f"{op}.{dtype}")
+    if own is None:
+        return float(find_kernels(hardware, op, dtype).seconds(columns)[0])
+    # A correction was fitted to what `kernel_s` predicts.
+    return float(own.apply(kernel_s(hardware, op, dtype, columns=columns)[0]))
