@@ -89,10 +89,12 @@ def plan_step(
     search_ends = layouts.leave_time(deadline)
     units = AxisUnits.of(model.mesh)
     search = PlanSearch(graph, model, request, search_ends, report, units, layouts.baselines, layouts.pinned)
-    try:
-        return try_remedies(search_step(search, known), search)
-    except TimeLimitReached:
-        return layouts.plan_best(deadline, report)
+    searched = None
+    with suppress(TimeLimitReached):
+        searched = try_remedies(search_step(search, known), search)
+        if searched.certificate.status != "unknown":
+            return searched
+    return layouts.plan_best(deadline, report, searched)
 
 
 def search_step(whole: PlanSearch, known: Collection[Choice] = ()) -> Plan:

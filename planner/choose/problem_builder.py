@@ -46,8 +46,12 @@ class ProblemBuilder:
         self.left = LeftUsages(self.liveness, self.tables)
 
     def nodes(self) -> list[Node]:
-        spans = [self.left.add_to(self._node_usage(v), v) for v in self.listed]
-        return [self._make_node(f"{v.role} {v.name}", v.costs, s) for v, s in zip(self.listed, spans, strict=True)]
+        nodes = []
+        for each in self.listed:
+            self.tables.on_built(len(self.graph.types))
+            spans = self.left.add_to(self._node_usage(each), each)
+            nodes.append(self._make_node(f"{each.role} {each.name}", each.costs, spans))
+        return nodes
 
     def edges(self) -> list[Edge]:
         edges = []

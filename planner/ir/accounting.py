@@ -68,8 +68,16 @@ class Accounting:
     @cached_property
     def value_bytes(self) -> dict[str, Integers]:
         """Bytes of a device's shard of every value: `[classes]` by value."""
-        values, picked = self.program.values, self._pick(self._held.values())
-        return {name: picked[id(grid)] * values[name].type.itemsize for name, grid in self._held.items()}
+        return dict(zip(self._held, self._sizes, strict=True))
+
+    @cached_property
+    def _sizes(self) -> Integers:
+        """Bytes of a device's shard of every value: `[values, classes]`."""
+        values, picked = self.program.values.values(), self._pick(self._held.values())
+        rows = {grid: row for row, grid in enumerate(picked)}
+        held = np.array([*picked.values()], np.int64).reshape(len(picked), len(self.classes))
+        itemsizes = np.array([value.type.itemsize for value in values], np.int64)
+        return held[[rows[id(grid)] for grid in self._held.values()]] * itemsizes[:, None]
 
     def _pick(self, grids: Iterable[Integers]) -> dict[int, Integers]:
         """Return the numbers of every class, by the id of the grid: values share a few grids."""
@@ -80,9 +88,9 @@ class Accounting:
         """Bytes that every device holds while each instruction runs, and at the end: `[instructions + 1, classes]`."""
         count = len(self.program.instructions)
         change = np.zeros((count + 2, len(self.classes)), np.int64)
-        for name, start in self.program.first_held.items():
-            change[start] += self.value_bytes[name]
-            change[self.program.last_use[name] + 1] -= self.value_bytes[name]
+        first, last = self.program.first_held, self.program.last_use
+        np.add.at(change, [first[name] for name in self._held], self._sizes)
+        np.subtract.at(change, [last[name] + 1 for name in self._held], self._sizes)
         return np.cumsum(change + self._in_flight_change(len(change)), axis=0)[: count + 1]
 
     def _in_flight_change(self, count: int) -> Integers:

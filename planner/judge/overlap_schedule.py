@@ -16,7 +16,7 @@ Instructions that run at the same time slow each other down as `slowdown` says (
 Of a step of several micro-batches one is simulated, and the update begins when it has ended: all micro-batches take as
 long, one after the other.
 
-The running time is O(n log n), plus O(n * devices) for the peak.
+The running time is O(n log n), plus O(n * device classes) for the peak.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class _Simulation:
     running  by stream, the instruction that runs and the ps of its work that are left
     left     by value, readers that have not ended
     issues   by number of ended ops, the collectives that are issued then
+    changes  the row in `sizes` of each value that is held from then on, or ~row where it is freed
     """
 
     program: Program
@@ -112,9 +113,9 @@ class _Simulation:
                 self.readers[name].append(place)
         self.left = {name: len(places) for name, places in self.readers.items()}
         self.sums = {name for done in listed if is_accumulation(done) for name in done.results}
+        self.rows = {name: row for row, name in enumerate(self.sizes)}
         first = (*(name for name, _ in self.program.arguments), *self.sums)
-        self.held = sum((self.sizes[name] for name in first), np.zeros(1, np.int64))
-        self.peak = int(self.held.max())
+        self.changes = [self.rows[name] for name in first]
         self.kept = {*(name for name, _ in self.program.arguments), *self.program.outputs}
         self.issues: dict[int, list[int]] = defaultdict(list)
         self.unfinished = self.program.loop_end if self.program.graph.microbatches > 1 else 0
@@ -152,7 +153,13 @@ class _Simulation:
                 self._end(place)
         loop, others = max(self.ends[: self.program.loop_end], default=0), self.program.graph.microbatches - 1
         starts, ends = (tuple(time + others * min(time, loop) for time in each) for each in (self.starts, self.ends))
-        return Schedule(starts, ends, self.peak)
+        return Schedule(starts, ends, self._find_peak())
+
+    def _find_peak(self) -> int:
+        """Return the most bytes that a device holds after any of the changes."""
+        table, changes = np.array([*self.sizes.values()]), np.array(self.changes, np.int64)
+        taken = np.where(changes >= 0, 1, -1)[:, None] * table[np.where(changes >= 0, changes, ~changes)]
+        return int(taken.cumsum(axis=0).max(initial=0))
 
     def _advance(self) -> list[int]:
         """Let time pass until an instruction ends. Return all that end then, which no longer run."""
@@ -192,9 +199,8 @@ class _Simulation:
         self.starts[place] = self.now
         self.running[stream] = place, self.times[place]
         # Memory is taken at the start, before the operands are freed at the end: while it runs both are held.
-        made = (name for name in self.program.instructions[place].results if name not in self.sums)
-        self.held = self.held + sum(self.sizes[name] for name in made)
-        self.peak = max(self.peak, int(self.held.max()))
+        made = self.program.instructions[place].results
+        self.changes += [self.rows[name] for name in made if name not in self.sums]
 
     def _end(self, place: int) -> None:
         done = self.program.instructions[place]
@@ -224,4 +230,4 @@ class _Simulation:
 
     def _release(self, name: str) -> None:
         if name not in self.kept:
-            self.held = self.held - self.sizes[name]
+            self.changes.append(~self.rows[name])

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.choose.cost import CostModel
-from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
 from planner.judge.analysis import Analysis
 from planner.judge.baseline_choice import write_baseline
 from planner.judge.standard_layouts import LAYOUTS, LayoutName, build_layout, can_have_layout
 from planner.pipeline_stages.content import describe_ops, rename_plan
-from planner.planning.certify import leave_layout
+from planner.planning.certify import PricedLayout, describe_layout, leave_layout
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Plan, Request
 
@@ -70,7 +69,7 @@ class StandardStages:
             return None
         choice, program = write_baseline(step, self.model, layout)
         analysis = Analysis(program, self.model)
-        layouts: dict[str, tuple[Choice, Analysis]] = {name: (choice, analysis)}
         any_size = replace(self.request, memory_limit_bytes=analysis.peak_bytes)
-        plan = leave_layout(step, self.model, any_size, layouts=layouts, wall_s=self.deadline.elapsed_s)
+        priced = PricedLayout(choice, analysis, describe_layout(name, analysis, analysis.peak_bytes))
+        plan = leave_layout(step, self.model, any_size, layouts=[priced], wall_s=self.deadline.elapsed_s)
         return replace(plan, request=self.request)

@@ -6,8 +6,8 @@ recomputation was not searched yet), or there was no time for a bound, the roofl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import PICO, CostModel
@@ -21,6 +21,15 @@ from planner.planning.plan_types import BaselineFigures, Certificate, Plan, Requ
 
 GIB = 1 << 30
 OVER_LIMIT = "every plan holds more than the limit"
+
+
+@dataclass(frozen=True)
+class PricedLayout:
+    """A standard layout as a choice, its program with figures, and those that plans are compared with."""
+
+    choice: Choice
+    analysis: Analysis
+    figures: BaselineFigures
 
 
 def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request: Request) -> Certificate:
@@ -82,18 +91,21 @@ def leave_layout(
     model: CostModel,
     request: Request,
     *,
-    layouts: Mapping[str, tuple[Choice, Analysis]],
+    layouts: Sequence[PricedLayout],
     wall_s: float,
+    ended: str = TIME_LIMIT,
 ) -> Plan:
-    """Return the best of the standard layouts that fit as the answer where the time is up before any search.
+    """Return the best of the standard layouts that fit as the answer where the time is up before a search finds one.
 
-    Where none of them fits, no plan is known; the least that one of them holds is a sufficient limit.
+    Where none of them fits, no plan is known; the least that one of them holds is a sufficient limit. `ended`: why
+    the search did.
     """
     nothing = leave_nothing(graph, model, request, wall_s=wall_s)
-    figures = tuple(describe_layout(name, analysis, nothing.limit_bytes) for name, (_, analysis) in layouts.items())
-    sufficient = min((each.peak_bytes for each in figures), default=None)
+    sufficient = min((each.figures.peak_bytes for each in layouts), default=None)
     nothing = replace(
-        nothing, baselines=figures, certificate=replace(nothing.certificate, least_limit_bytes=sufficient)
+        nothing,
+        baselines=tuple(each.figures for each in layouts),
+        certificate=replace(nothing.certificate, least_limit_bytes=sufficient),
     )
     objectives: dict[str, Callable[[BaselineFigures], float]] = {
         "time": lambda each: each.step_s,
@@ -101,19 +113,37 @@ def leave_layout(
         "memory": lambda each: each.peak_bytes,
     }
     least = objectives[request.objective]
-    best = min((each for each in figures if each.fits), key=least, default=None)
+    best = min((each for each in layouts if each.figures.fits), key=lambda each: least(each.figures), default=None)
     if best is None:
         return nothing
-    choice, analysis = layouts[best.name]
     known = replace(
         nothing.certificate,
-        objective_s=best.step_s,
-        objective_bytes=None if request.objective == "time" else int(least(best)),
+        objective_s=best.figures.step_s,
+        objective_bytes=None if request.objective == "time" else int(least(best.figures)),
         least_limit_bytes=None,
         least_limit_bound_bytes=None,
     )
-    plan = replace(nothing, certificate=known, choice=choice, analysis=analysis)
-    return _leave_plan(plan, request, reason=f"{TIME_LIMIT}, before the search: {best.name}", wall_s=wall_s)
+    plan = replace(nothing, certificate=known, choice=best.choice, analysis=best.analysis)
+    return _leave_plan(plan, request, reason=f"{ended}, before the search: {best.figures.name}", wall_s=wall_s)
+
+
+def keep_bounds(plan: Plan, searched: Certificate) -> Plan:
+    """Return a plan with what a search of the same request proved where that is more."""
+    known, is_time = plan.certificate, plan.request.objective == "time"
+    bound_s = max(known.bound_s, searched.bound_s if is_time else 0.0)
+    if plan.choice is not None:
+        gap = 1 - bound_s / known.objective_s if is_time and known.objective_s else known.gap
+        kept = replace(known, bound_s=bound_s, gap=gap, reproducible=searched.reproducible)
+        return replace(plan, certificate=kept)
+    limits = (known.least_limit_bytes, searched.least_limit_bytes)
+    bounds = (known.least_limit_bound_bytes, searched.least_limit_bound_bytes)
+    kept = replace(
+        known,
+        bound_s=bound_s,
+        least_limit_bytes=min((each for each in limits if each is not None), default=None),
+        least_limit_bound_bytes=max((each for each in bounds if each is not None), default=None),
+    )
+    return replace(plan, certificate=kept)
 
 
 def describe_layout(name: str, analysis: Analysis, limit_bytes: int) -> BaselineFigures:

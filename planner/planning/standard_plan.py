@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.choose.cost import CostModel
-from planner.choose.formulate import Choice
 from planner.choose.rematerialization import find_recomputable_ops
 from planner.ir.graph import Graph
 from planner.ir.rematerialization import clone_ops
@@ -16,13 +15,17 @@ from planner.judge.baseline_choice import write_baseline
 from planner.judge.peak_estimate import estimate_peak_bytes
 from planner.judge.pinned_layouts import list_pinned_layouts
 from planner.judge.standard_layouts import LAYOUTS, Baseline, LayoutName, build_layout, can_have_layout, list_baselines
-from planner.planning.certify import leave_layout
+from planner.planning.certify import PricedLayout, describe_layout, keep_bounds, leave_layout
 from planner.planning.deadline import Deadline, ProgressReporter
+from planner.planning.infeasible import TIME_LIMIT
 from planner.planning.plan_search import is_pinned
 from planner.planning.plan_types import Plan, Request
 
-WRITE_SHARE = 6.0
+WRITE_SHARE = 8.0
 """Writing a plan, its figures and its document take about so many times as long as finding the standard layouts."""
+
+DOCUMENT_SHARE = 3.0
+"""Writing the document of a layout takes about so many times as long as writing its program and counting it."""
 
 SPARING: LayoutName = "fsdp+tp"
 """The layout that splits parameters, states and activations over all axes, so that little is held."""
@@ -65,41 +68,53 @@ class StandardLayouts:
         """Return when a search has to end so that its plan, or a layout, can be written before the deadline."""
         return deadline.sooner(WRITE_SHARE * self.seconds)
 
-    def plan_best(self, deadline: Deadline, report: ProgressReporter) -> Plan:
+    def plan_best(self, deadline: Deadline, report: ProgressReporter, searched: Plan | None = None) -> Plan:
         """Return the best layout that fits as the plan; one without a choice where none fits.
 
         At least one is priced, and those that can be before the deadline. Where no compared layout seems to fit, there
-        is one more (SPARING), and, where the request allows it, each with everything recomputed.
+        is one more (SPARING), and, where the request allows it, each with everything recomputed. `searched`: the
+        answer of a search that found no plan in its time, whose bounds hold for this one.
         """
         wall_s = deadline.elapsed_s
         report.begin("pricing standard layouts")
         layouts = self._write_layouts(deadline)
-        return leave_layout(self.graph, self.model, self.request, layouts=layouts, wall_s=wall_s)
+        ended = TIME_LIMIT if searched is None else searched.certificate.reason
+        plan = leave_layout(self.graph, self.model, self.request, layouts=layouts, wall_s=wall_s, ended=ended)
+        return plan if searched is None else keep_bounds(plan, searched.certificate)
 
-    def _write_layouts(self, deadline: Deadline) -> dict[str, tuple[Choice, Analysis]]:
-        """Return the layouts with their figures, in the order in which they are compared."""
-        listed = self._order_layouts()
-        written: dict[str, tuple[Choice, Analysis]] = {}
+    def _write_layouts(self, deadline: Deadline) -> list[PricedLayout]:
+        """Return the layouts with their figures, in the order in which they are compared.
+
+        The first is priced in any case; another where the time is enough for it and for the document of one.
+        """
+        listed, longest_s = self._order_layouts(), 0.0
+        written: dict[str, PricedLayout] = {}
         for graph, layout in listed:
-            if written and deadline.left_s == 0.0:
+            began_s = time.monotonic()
+            if written and deadline.is_within((1 + DOCUMENT_SHARE) * longest_s):
                 break
             choice, program = write_baseline(graph, self.model, layout)
-            written[layout.name] = choice, Analysis(program, self.model)
+            analysis = Analysis(program, self.model)
+            written[layout.name] = PricedLayout(choice, analysis, describe_layout(layout.name, analysis, self._limit))
+            longest_s = max(longest_s, time.monotonic() - began_s)
         compared = [each.name for each in self.pinned or self.baselines if each.name in written]
-        return {name: written[name] for name in dict.fromkeys([*compared, *written])}
+        return [written[name] for name in dict.fromkeys([*compared, *written])]
+
+    @property
+    def _limit(self) -> int:
+        return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
 
     def _order_layouts(self) -> list[GraphLayout]:
         """Return the layouts to price: the first that seems to fit, then those listed before it and with it.
 
         Where none seems to fit, those that seem to hold least come first.
         """
-        limit = self.request.memory_limit_bytes or self.model.hardware.memory_bytes
         listed, peaks = list[GraphLayout](), dict[str, int]()
         for more in self._list_layouts():
             listed += more
             for graph, layout in more:
                 peaks[layout.name] = estimate_peak_bytes(graph, self.model, layout)
-                if MARGIN * peaks[layout.name] <= limit:
+                if MARGIN * peaks[layout.name] <= self._limit:
                     return [(graph, layout), *(each for each in listed if each[1] is not layout)]
         return sorted(listed, key=lambda each: peaks[each[1].name])
 

@@ -94,3 +94,16 @@ def check_run(answer: Plan) -> None:
     assert verdict is not None
     assert verdict.verdict == "equal"
     assert verdict.counted_peak_bytes == answer.analysis.peak_bytes
+
+
+def test_where_a_search_finds_nothing_a_layout_is_the_plan_with_the_bounds_of_the_search() -> None:
+    least = plan_in_no_time("4x2", 1, "auto", batch=4).certificate.least_limit_bytes
+    asked = Request(least, recompute="auto", time_limit_s=1e-9, deterministic=True)
+    answer, again = (plan(step("4x2", 4), Mesh.parse("4x2"), CPU, request=asked) for _ in range(2))
+    known, layout = answer.certificate, plan_in_no_time("4x2", least or 0, "auto", batch=4).certificate
+    assert known.reason == "work limit, before the search: fsdp+tp, everything recomputed"
+    assert known.reproducible
+    assert again.choice == answer.choice
+    assert known.objective_s == layout.objective_s
+    assert known.bound_s >= layout.bound_s
+    check_run(answer)
