@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -42,7 +41,7 @@ class ProblemBuilder:
         self.maker = {i.id: (self.at[Role.INPUT, i.id], 0) for i in self.graph.inputs}
         for op in self.graph.ops:
             self.maker |= {value: (self.at[Role.OP, op.id], k) for k, value in enumerate(op.values)}
-        self.single = {op.id: op.values[0] for op in self.graph.ops if len(op.values) == 1}
+        self.values = {op.id: op.values for op in self.graph.ops}
         self.left = LeftUsages(self.liveness, self.tables)
 
     def nodes(self) -> list[Node]:
@@ -85,9 +84,9 @@ class ProblemBuilder:
             case Role.SHARED_COPY if variable.name not in self.inputs:
                 return self._shared_copy_usage(variable)
             case Role.OP:
-                values = self.graph.ops[self._position[variable.name]].values
+                values = self.values[variable.name]
                 start = self.liveness.produced_at[values[0]]
-                if variable.name in self.single and values[0] in self.liveness.reads_at:
+                if len(values) == 1 and values[0] in self.liveness.reads_at:
                     stop = self.liveness.first_read_at(values[0])
                     return [(start, stop, self.tables.held(values[0], variable.results[0]))]
                 unread = [
@@ -117,10 +116,6 @@ class ProblemBuilder:
             assert hub.lifetime_of is not None
             self.alive[key] = held * np.array(lives)[hub.lifetime_of]
         return self.alive[key]
-
-    @cached_property
-    def _position(self) -> dict[str, int]:
-        return {op.id: i for i, op in enumerate(self.graph.ops)}
 
     def _share_edge(self, value: str, moment: int) -> Edge:
         """Build the edge from a value's producer to its shared copy.
@@ -239,7 +234,7 @@ class ProblemBuilder:
         """
         maker, shrunk = self.listed[self.maker[value][0]], self.liveness.shrunk_at.get(value, moment)
         spans = [(shrunk, shrunk + 1, "shrinking"), (shrunk + 1, moment, "smaller")] if shrunk < moment else []
-        if maker.role is not Role.INPUT and maker.name not in self.single:
+        if maker.role is not Role.INPUT and len(self.values[maker.name]) > 1:
             spans.append((self.liveness.produced_at[value], shrunk, "source"))
         lives = self.listed[self.at[Role.SHARED_COPY, value]].lifetimes if value in self.liveness.shared_at else ()
         return [(start, stop, ((name,) * max(1, len(lives)),)) for start, stop, name in spans]
