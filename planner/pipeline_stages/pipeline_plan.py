@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.choose.cost import PICO, CostModel
@@ -72,7 +73,7 @@ class PlannedStage:
 class Send:
     """A value that stage `source` sends to stage `target`: to a neighbour in every micro-batch, or once in a step.
 
-    The second are gradients of tied parameters.
+    The second are gradients of tied parameters. `reshard` may be that of two other ranks that are placed alike.
     """
 
     value: str
@@ -220,30 +221,51 @@ def list_sends(
     listed = [(value, (number, number + 1)) for number, one in enumerate(stages) for value in one.stage.sent]
     listed += [(value, (number, number - 1)) for number, one in enumerate(stages) for value in one.stage.sent_gradients]
     wanted = [(value, ends) for value, ends in listed if among is None or any(end in among for end in ends)]
-    return tuple(_make_send(stages, model, value, ranks=ranks, ends=ends) for value, ends in wanted)
+    table = _SendTable(stages, model, ranks)
+    return tuple(table.make_send(value, ends) for value, ends in wanted)
 
 
 def list_exchanges(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
     """Return what stages that hold copies of a parameter send each other once in a step."""
     target = {value: number for number, one in enumerate(stages) for value in one.stage.received_sums}
+    table = _SendTable(stages, model, ranks)
     return tuple(
-        _make_send(stages, model, value, ranks=ranks, ends=(number, target[value]))
+        table.make_send(value, (number, target[value]))
         for number, one in enumerate(stages)
         for value in one.stage.sent_sums
     )
 
 
-def _make_send(
-    stages: Sequence[PlannedStage], model: CostModel, value: str, *, ranks: int, ends: tuple[int, int]
-) -> Send:
-    source, target = (stages[number] for number in ends)
-    layouts = source.sent_as(value), target.received_as(value)
-    placed = [
-        PlacedSharding(layout, model.mesh, number_devices(model.mesh, number % ranks))
-        for layout, number in zip(layouts, ends, strict=True)
-    ]
-    kind = source.stage.graph.types[value]
-    return Send(value, *ends, CrossMeshReshard(placed[0], placed[1], kind, model.hardware))
+@dataclass(frozen=True)
+class _SendTable:
+    """Sends between stages, with one reshard for all of equal types and layouts between ranks that are placed alike."""
+
+    stages: Sequence[PlannedStage]
+    model: CostModel
+    ranks: int
+    known: dict[object, CrossMeshReshard] = field(default_factory=dict)
+
+    def make_send(self, value: str, ends: tuple[int, int]) -> Send:
+        """Return the send of a value from one stage to another."""
+        source, target = (self.stages[number] for number in ends)
+        kind, layouts = source.stage.graph.types[value], (source.sent_as(value), target.received_as(value))
+        ranks = self._find_alike(ends[0] % self.ranks, ends[1] % self.ranks)
+        key = kind, layouts, ranks
+        if key not in self.known:
+            mesh = self.model.mesh
+            placed = [
+                PlacedSharding(layout, mesh, number_devices(mesh, rank))
+                for layout, rank in zip(layouts, ranks, strict=True)
+            ]
+            self.known[key] = CrossMeshReshard(placed[0], placed[1], kind, self.model.hardware)
+        return Send(value, *ends, self.known[key])
+
+    def _find_alike(self, source: int, target: int) -> tuple[int, int]:
+        """Return the first two ranks that are as far from each other, and that the tiers of the network join alike."""
+        own = self.model.mesh.devices
+        period = math.lcm(own, *(tier.devices for tier in self.model.hardware.tiers if tier.devices)) // own
+        before = min(source, target) // period * period
+        return source - before, target - before
 
 
 def number_devices(mesh: Mesh, rank: int) -> tuple[int, ...]:
