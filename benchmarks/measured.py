@@ -58,6 +58,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "scaling_out": ("api",),
     "service": ("api",),
     "solver": ("solvers",),
+    "solver_cross_cuts": ("solvers",),
     "solver_deterministic": ("solvers",),
     "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
