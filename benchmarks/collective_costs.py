@@ -27,6 +27,14 @@ from planner.ir.collectives import Kind
 DATA = Path(__file__).parent / "data" / "collectives.json"
 HELD_OUT = DATA.with_name("collectives_held_out.json")
 LARGE = 1 << 20
+SIZES = {
+    "below 16 KiB": 0,
+    "from 16 KiB": 1 << 14,
+    "from 256 KiB": 1 << 18,
+    "from 1 MiB": 1 << 20,
+    "from 16 MiB": 1 << 24,
+}
+"""Classes of whole bytes, each from its number up to the next one's."""
 NOT_FITTED = "C"
 """The quality of sources that lack details which a comparison needs."""
 # What a fit starts from, and what a link without measurements is taken for: round figures of links of its kind, hops as
@@ -68,6 +76,10 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
+Ratios = list[tuple[Row, float]]
+"""Rows with predicted over measured seconds."""
+
+
 @cache
 def shipped(profile: str, link: str | None) -> tuple[Link, Link]:
     links = load_profile(profile).links
@@ -91,36 +103,78 @@ def without(source: str, rows: Sequence[Row]) -> dict[tuple[str, str | None], tu
     return found
 
 
-def by_shipped(rows: Iterable[Row]) -> list[tuple[Row, float]]:
-    """Return each row with the error of the shipped profile."""
-    return [(row, row.timing.error(shipped(row.profile, row.link))) for row in rows]
+def by_shipped(rows: Iterable[Row]) -> Ratios:
+    """Return each row with what the shipped profile predicts, over what was measured."""
+    return [(row, _find_ratio(row, shipped(row.profile, row.link))) for row in rows]
 
 
-def between(rows: Iterable[Row]) -> list[tuple[Row, float]]:
-    """Return how far two sources of the same measurement differ: the slower over the faster, less one."""
+def _find_ratio(row: Row, links: Sequence[Link]) -> float:
+    return row.timing.predicted_s(links) / row.timing.seconds
+
+
+def between(rows: Iterable[Row]) -> Ratios:
+    """Return how far two sources of the same measurement differ: the slower over the faster."""
     alike = defaultdict(list)
     for row in rows:
         timing = row.timing
         alike[row.profile, row.link, timing.kind, timing.counts, timing.local_bytes].append(row)
     pairs = (pair for each in alike.values() for pair in combinations(each, 2) if pair[0].source != pair[1].source)
     seconds = [(one, one.timing.seconds, other.timing.seconds) for one, other in pairs]
-    return [(row, max(first, second) / min(first, second) - 1) for row, first, second in seconds]
+    return [(row, max(first, second) / min(first, second)) for row, first, second in seconds]
 
 
-def summary(errors: Iterable[tuple[Row, float]]) -> dict[str, Any]:
+def summary(ratios: Ratios) -> dict[str, Any]:
     """Return median and 90th percentile of the relative error, by message size."""
     found: dict[str, Any] = {}
-    listed = list(errors)
     for name, large in (("from_1_mib", True), ("below_1_mib", False)):
-        part = [error for row, error in listed if row.large is large]
+        part = [abs(ratio - 1) for row, ratio in ratios if row.large is large]
         found[name] = {"rows": len(part)}
         if len(part) > 1:
             found[name] |= {"median": round(median(part), 4), "p90": round(quantiles(part, n=10)[-1], 4)}
     return found
 
 
+def by_size(ratios: Ratios) -> dict[str, Any]:
+    """Return median error and median ratio of all_reduces, inside a node and between nodes, by size."""
+    found: dict[str, Any] = {}
+    for where, is_inside in (("inside a node", True), ("between nodes", False)):
+        parts = defaultdict(list)
+        for row, ratio in ratios:
+            if row.timing.kind is Kind.ALL_REDUCE and (row.timing.counts[1] == 1) is is_inside:
+                size = row.timing.whole_bytes
+                parts[next(name for name, least in reversed(SIZES.items()) if size >= least)].append(ratio)
+        found[where] = {
+            name: {
+                "rows": len(part),
+                "median": round(median(abs(ratio - 1) for ratio in part), 4),
+                "ratio": round(median(part), 4),
+            }
+            for name, part in ((name, parts[name]) for name in SIZES)
+            if part
+        }
+    return found
+
+
 def table(result: dict[str, Any]) -> str:
-    """Return the result as a Markdown table."""
+    """Return the result as Markdown tables."""
+    return f"{_collectives_table(result)}\n\n{_sizes_table(result['all_reduce'])}"
+
+
+def _sizes_table(result: dict[str, Any]) -> str:
+    lines = [f"| all_reduce | {' | '.join(SIZES)} |", "|---" * (len(SIZES) + 1) + "|"]
+    for group, places in result.items():
+        for where, parts in places.items():
+            cells = [
+                f"{parts[name]['median']:.1%} of {parts[name]['rows']} ({parts[name]['ratio']:.2f})"
+                if name in parts
+                else "no rows"
+                for name in SIZES
+            ]
+            lines.append(f"| {group}, {where} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _collectives_table(result: dict[str, Any]) -> str:
     head = "| collectives | rows | median error, 1 MiB or more | median error, below 1 MiB |"
     found = result["collectives"]
     named = {
@@ -145,12 +199,12 @@ def main() -> None:
     """Compare, and write results/collective_costs.json (or print, for rows of one's own)."""
     other = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     rows = read(other or DATA)
-    errors = by_shipped(rows)
+    ratios = by_shipped(rows)
     by_profile = defaultdict(list)
-    for row, error in errors:
-        by_profile[row.profile].append((row, error))
+    for row, ratio in ratios:
+        by_profile[row.profile].append((row, ratio))
     result: dict[str, Any] = {
-        "shipped": summary(errors),
+        "shipped": summary(ratios),
         "by_profile": {profile: summary(part) for profile, part in sorted(by_profile.items())},
     }
     if other:
@@ -159,12 +213,15 @@ def main() -> None:
     left_out = []
     for source in sorted({row.source for row in rows}):
         links = without(source, rows)
-        left_out += [(row, row.timing.error(links[row.profile, row.link])) for row in rows if row.source == source]
-    result["held_out"] = summary(by_shipped(read(HELD_OUT)))
+        left_out += [(row, _find_ratio(row, links[row.profile, row.link])) for row in rows if row.source == source]
+    held_out = by_shipped(read(HELD_OUT))
+    result["held_out"] = summary(held_out)
     result["leave_one_source_out"] = summary(left_out)
-    result["leave_one_source_out_median"] = round(median(error for _, error in left_out), 4)
+    result["leave_one_source_out_median"] = round(median(abs(ratio - 1) for _, ratio in left_out), 4)
     result["between_sources"] = summary(between(rows + read(HELD_OUT)))
-    write("collective_costs", {"collectives": result})
+    groups = {"shipped profiles": ratios, "sources not fitted to": held_out, "source left out": left_out}
+    all_reduce = {name: by_size(each) for name, each in groups.items()}
+    write("collective_costs", {"collectives": result, "all_reduce": all_reduce})
 
 
 if __name__ == "__main__":

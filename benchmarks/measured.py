@@ -20,6 +20,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
         *PLANNING,
         *ZOO,
         "planner/usecases/capacity.py",
+        "planner/usecases/capacity_bounds.py",
         "planner/usecases/capacity_question.py",
         "planner/usecases/capacity_search.py",
     ),

@@ -7,7 +7,8 @@ FOLDER holds the tables as Parquet files: `gemm`, `context_attention`, `generati
 pandas, pyarrow and scipy. The tables are not part of the repository. The fit is a smoothed least-absolute-error
 regression of log2(measured / roofline) on the weights of the lattice; a fifth of the rows, whole shapes, is kept out to
 score it.
-`--score` records the errors on these rows, and on all rows with the fits of the other devices.
+`--score` records the errors on these rows, and on all rows with the fits of the other devices; where two frameworks
+were measured, also those of fits to one framework on other devices, on its own rows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ from planner.choose.hardware import load_profile
 from planner.choose.hardware import op_times as product
 from planner.choose.hardware.op_classes import OP_CLASSES, Columns, OpClass
 from planner.choose.hardware.op_rates import find_itemsize, find_rates
-from planner.choose.hardware.op_transfer import find_kernels
+from planner.choose.hardware.op_transfer import KernelTimes, find_kernels
 
 OUTPUT = Path(product.__file__).parent / "op_times"
 AICONFIGURATOR = "ai-dynamo/aiconfigurator at 095f58a5, collected tables (Apache-2.0)"
@@ -35,6 +37,11 @@ DEVICES = {"v100-pcie-32": "v100-pcie", "p100-pcie-16": "p100-pcie"}
 SKEW = {"balanced": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}
 SMOOTHNESS, STEPS, CLOSE = 0.03, 6, 1e-5
 Array = NDArray[np.float64]
+
+
+FRAMEWORKS = ("trtllm", "sglang")
+BY_FRAMEWORK = ("gemm", "moe", "context_attention", "generation_attention")
+"""Tables with the times of each framework."""
 
 
 class Table(NamedTuple):
@@ -52,6 +59,16 @@ def read_tables(folder: Path) -> Iterator[Table]:
     for name in ("gemm", "moe", "context_attention", "generation_attention", "collectives", "deepep"):
         yield from _split(_read(folder, name), AICONFIGURATOR, name)
     yield from _split(_read(folder, "neusight_forward"), NEUSIGHT, "neusight")
+
+
+def read_framework(folder: Path, framework: str) -> Iterator[Table]:
+    """Yield the tables of a folder with the times of one framework."""
+    for name in BY_FRAMEWORK:
+        rows = _read(folder, name)
+        if (name, framework) == ("context_attention", "sglang"):
+            rows = rows[rows.gpu != "b200_sxm"]  # see _split
+        column = f"time_{framework}_s"
+        yield from _split(rows[rows[column].notna()].assign(time_s=rows[column]), AICONFIGURATOR, name)
 
 
 def _read(folder: Path, name: str) -> Any:
@@ -136,6 +153,16 @@ def hold_out(table: Table) -> NDArray[np.bool_]:
     return np.asarray(mixed % 1 < 0.2)
 
 
+def fit_whole(table: Table) -> product.OpFit:
+    """Return a fit to all rows of a table, without an interval."""
+    op, dtype = OP_CLASSES[table.key.split(".")[0]], table.key.split(".")[1]
+    itemsize = find_itemsize(dtype)
+    work = op.count_work(table.columns, itemsize)
+    roofline_s = product.roofline_s(find_rates(load_profile(table.device), table.key), work)
+    values = fit(op, roofline_s, table, np.ones(len(table.seconds), bool))
+    return product.OpFit(product.Lattice(op.knots, values), itemsize, 1, 1)
+
+
 def fit_table(table: Table) -> dict[str, Any]:
     """Return the document of a fitted class, with its errors on the rows kept out of a first fit."""
     op, dtype = OP_CLASSES[table.key.split(".")[0]], table.key.split(".")[1]
@@ -174,8 +201,28 @@ def score_table(table: Table) -> dict[str, Any] | None:
     if not others:
         return None
     found = find_kernels(load_profile(table.device), op, variant, among=others)
+    return {"fitted_on": found.device, **_measure_errors(found, table)}
+
+
+def score_frameworks(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return by class and device the errors of each framework, predicted by its fits on the other devices."""
+    scores: dict[tuple[str, str], dict[str, Any]] = {}
+    for framework in FRAMEWORKS:
+        tables = {(table.key, table.device): table for table in read_framework(folder, framework)}
+        fits = {where: fit_whole(table) for where, table in tables.items()}
+        for (key, device), table in tables.items():
+            others = [other for other_key, other in fits if other_key == key and other != device]
+            if others:
+                found = find_kernels(load_profile(device), *key.split("."), among=others)
+                sources = tuple(replace(each, fit=fits[key, each.device]) for each in found.sources)
+                errors = _measure_errors(replace(found, sources=sources), table)
+                scores.setdefault((key, device), {})[framework] = errors
+    return scores
+
+
+def _measure_errors(found: KernelTimes, table: Table) -> dict[str, float]:
     error = np.abs(found.seconds(table.columns) / table.seconds - 1)
-    return {"fitted_on": found.device, "median": _round(np.median(error)), "p90": _round(np.quantile(error, 0.9))}
+    return {"median": _round(np.median(error)), "p90": _round(np.quantile(error, 0.9))}
 
 
 def main() -> None:
@@ -184,7 +231,7 @@ def main() -> None:
     parser.add_argument("--score", action="store_true", help="score the fits of the product, and fit nothing")
     arguments = parser.parse_args()
     if arguments.score:
-        score(read_tables(arguments.folder))
+        score(arguments.folder)
         return
     fits: dict[str, dict[str, Any]] = {}
     for table in read_tables(arguments.folder):
@@ -194,24 +241,29 @@ def main() -> None:
         (OUTPUT / f"{device}.json").write_text(json.dumps({"device": device, "fits": classes}) + "\n")
 
 
-def score(tables: Iterator[Table]) -> None:
+def score(folder: Path) -> None:
     """Record the errors on rows kept out of the fits, and those of fits of other devices."""
     figures: dict[str, dict[str, Any]] = {}
-    for table in tables:
+    by_framework = score_frameworks(folder)
+    for table in read_tables(folder):
         fitted = product.read_fits(table.device)[table.key]
         own = {"rows": fitted["rows"], **{key: fitted["held_out"][key] for key in ("median", "p90")}}
-        figures.setdefault(table.key, {})[table.device] = {"held_out": own, "other_device": score_table(table)}
+        scores = {"held_out": own, "other_device": score_table(table)}
+        scores["by_framework"] = by_framework.get((table.key, table.device), {})
+        figures.setdefault(table.key, {})[table.device] = scores
     write("op_times", {"figures": figures})
 
 
 def table(result: Mapping[str, Any]) -> str:
     """Return the figures as a table."""
-    lines = ["| class | device | rows | kept out | other device |", "|---|---|---|---|---|"]
+    titles = ("class", "device", "rows", "kept out", "other device", *(f"{name} only" for name in FRAMEWORKS))
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for key, devices in result["figures"].items():
         for device, scores in devices.items():
             own, other = scores["held_out"], scores["other_device"]
             transferred = f"{_show(other)} ({other['fitted_on']})" if other else "no other"
-            lines.append(f"| {key} | {device} | {own['rows']:,} | {_show(own)} | {transferred} |")
+            one = [_show(found) if (found := scores["by_framework"].get(name)) else "-" for name in FRAMEWORKS]
+            lines.append(f"| {key} | {device} | {own['rows']:,} | {_show(own)} | {transferred} | {' | '.join(one)} |")
     return "\n".join(lines)
 
 

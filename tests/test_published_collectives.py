@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import collective_costs
 from planner.choose.hardware.fit import Timing
 from planner.ir.collectives import Kind
@@ -26,4 +28,20 @@ def test_two_sources_are_compared_where_they_measured_the_same() -> None:
         row("b", Kind.ALL_GATHER, 2e6, 9e-5),
         row("c", Kind.ALL_REDUCE, 1e6, 9e-5),
     ]
-    assert [error for _, error in collective_costs.between(rows)] == [0.5, 0.5]
+    assert [ratio for _, ratio in collective_costs.between(rows)] == pytest.approx([1.5, 1.5])
+
+
+def test_errors_of_all_reduces_are_told_apart_by_size_and_place() -> None:
+    kind, inside, beyond = Kind.ALL_REDUCE, (8, 1), (8, 2)
+    measured = [(inside, 1 << 10, 1.1), (inside, 1 << 18, 0.7), (inside, 1 << 18, 0.8), (beyond, 1 << 30, 2.0)]
+    ratios = [
+        (collective_costs.Row("a", "h100-sxm", None, True, Timing(kind, counts, size, 1e-5)), ratio)
+        for counts, size, ratio in measured
+    ]
+    assert collective_costs.by_size(ratios) == {
+        "inside a node": {
+            "below 16 KiB": {"rows": 1, "median": 0.1, "ratio": 1.1},
+            "from 256 KiB": {"rows": 2, "median": 0.25, "ratio": 0.75},
+        },
+        "between nodes": {"from 16 MiB": {"rows": 1, "median": 1.0, "ratio": 2.0}},
+    }
