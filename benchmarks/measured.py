@@ -50,6 +50,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "overlap": ("planner/choose/hardware",),
     "pipeline": (*PLANNING, *ZOO, "planner/pipeline_stages"),
     "pipeline_contests": ("benchmarks/pipeline_contests.py",),
+    "pipeline_exhaustive": (*PLANNING, "planner/pipeline_stages"),
     "plan_accounting": (*PLANNING, "planner/run"),
     "predicted_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases"),
     "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite", "planner/usecases/steps"),
