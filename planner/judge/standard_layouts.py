@@ -5,11 +5,9 @@ dp          data parallel: the first dim of each `input` is split over all axes;
 zero1       dp, with the update and its states split over all axes (Rajbhandari et al., "ZeRO", SC 2020)
 fsdp        dp, with parameters stored split over all axes and gathered before each use
 hsdp        dp, with parameters stored split over all axes but the first, along which they are replicated
-tp          Megatron tensor parallel: a product with a weight is column parallel (the weight's new loop is split), or
-            row parallel (its contraction is split) where it reads the result of a column parallel one (Shoeybi et al.,
-            "Megatron-LM", 2019). Propagation decides the rest, and parameters are stored as they are read. A fused
-            product for q, k and v is gathered where it is sliced (the paper's weight with interleaved heads is another
-            graph)
+tp          Megatron tensor parallel: products with weights are column or row parallel (`planner.judge.megatron`).
+            Propagation decides the rest, and parameters are stored as they are read. A fused product for q, k and v is
+            gathered where it is sliced (the paper's weight with interleaved heads is another graph)
 dp+tp       dp over the first axis, tp over the others
 fsdp+tp     dp+tp, with parameters stored split over the first axis too
 
@@ -31,9 +29,10 @@ from typing import Literal
 from planner.choose.hardware.efficiency import work_class
 from planner.errors import InvalidRequest
 from planner.ir.graph import Annotation, Graph, Op
-from planner.ir.indexing import LoopKind, Option, can_split
+from planner.ir.indexing import LoopKind, Option
 from planner.ir.mesh import Mesh
-from planner.ir.sharding import Axes, Sharding
+from planner.ir.sharding import Axes, Reduction, Sharding
+from planner.judge.megatron import split_products, split_sequences
 from planner.rewrite.accumulate import find_batch
 from planner.rewrite.best_effort import complete_options
 
@@ -62,6 +61,8 @@ class StandardLayout:
     tensor   the axes that split products with weights
     stored   the axes over which parameters are stored split
     updated  the axes over which the update and its states are split
+    splits_sequences  whether what lies between products is split over the axes for tensors, along the sequence
+    adds_partial      whether gradients are added up in each micro-batch as they are computed, and reduced by the update
     """
 
     title: str | None
@@ -69,6 +70,8 @@ class StandardLayout:
     tensor: AxisChoice = "none"
     stored: AxisChoice = "none"
     updated: AxisChoice = "none"
+    splits_sequences: bool = False
+    adds_partial: bool = False
 
     @property
     def least_axes(self) -> int:
@@ -114,7 +117,11 @@ def pin_layout(graph: Graph, mesh: Mesh, name: LayoutName) -> Graph:
 
 def build_layout(graph: Graph, mesh: Mesh, name: LayoutName) -> Baseline:
     """Return the shardings and options of a standard layout that the mesh can have."""
-    layout = LAYOUTS[name]
+    return lay_out(LAYOUTS[name], graph, mesh)
+
+
+def lay_out(layout: StandardLayout, graph: Graph, mesh: Mesh) -> Baseline:
+    """Return the shardings and options of a layout that the mesh can have."""
     return _store(layout, _split_work(layout, graph, mesh), graph, mesh=mesh)
 
 
@@ -133,7 +140,7 @@ def check_layout(graph: Graph, mesh: Mesh, name: LayoutName) -> None:
     if parts > 1 and (batch is None or batch % parts):
         got = f"{name}, and {'no batch' if batch is None else f'a batch of {batch}'}"
         raise InvalidRequest("layout", where=f"mesh {mesh.notation}", got=got, wanted=f"a batch that {parts} divides")
-    if tensor and not _megatron(graph, mesh, tensor):
+    if tensor and not split_products(graph, mesh, tensor):
         wanted = f"products with weights that {mesh.group_size(tensor)} devices can split"
         raise InvalidRequest("layout", where=f"mesh {mesh.notation}", got=name, wanted=wanted)
 
@@ -156,7 +163,7 @@ def _store(layout: StandardLayout, plain: Baseline, graph: Graph, *, mesh: Mesh)
     """Return a layout whose work is split as in `plain`, with parameters, update and states as they are stored."""
     stored = _store_split(plain, graph, mesh, over=_choose_axes(mesh, layout.stored))
     split = _store_split(plain, graph, mesh, over=_choose_axes(mesh, layout.updated))
-    updated = _update_as_stored(split, graph)
+    updated = _update_as_stored(split, graph, added=_find_partial(plain, graph) if layout.adds_partial else {})
     inputs = dict(updated.inputs) | {name: stored.inputs[name] for name in _parameters(graph)}
     return replace(updated, name=layout.title or "", inputs=inputs)
 
@@ -172,8 +179,12 @@ def _split_work(layout: StandardLayout, graph: Graph, mesh: Mesh) -> Baseline:
     for entry in graph.inputs:
         shape = entry.type.shape
         batch = _dividing_axes(data, shape[0], mesh) if entry.kind == "input" and shape else ()
-        inputs[entry.id] = Sharding((batch, *((),) * (len(shape) - 1)) if shape else ())
-    options = complete_options(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs=inputs)
+        axes = [batch, *((),) * (len(shape) - 1)] if shape else []
+        if layout.splits_sequences and entry.kind == "input" and len(shape) > 2:
+            axes[1] = _dividing_axes(tensor, shape[1], mesh)
+        inputs[entry.id] = Sharding(tuple(axes))
+    split = split_sequences if layout.splits_sequences else split_products
+    options = complete_options(graph, mesh, split(graph, mesh, tensor) if tensor else {}, inputs=inputs)
     return Baseline("", {**inputs, **_layouts_as_read(graph, options)}, options)
 
 
@@ -217,8 +228,27 @@ def _store_split(plain: Baseline, graph: Graph, mesh: Mesh, *, over: Axes) -> Ba
     return replace(plain, inputs=inputs)
 
 
-def _update_as_stored(layout: Baseline, graph: Graph) -> Baseline:
-    """Shard the ops of the update, from the new parameters back to the states that they read, like the parameters."""
+def _find_partial(plain: Baseline, graph: Graph) -> dict[str, Option]:
+    """Return the options of ops that add up what is computed in partial sums, for adding these."""
+    made = {value: (op, number) for op in graph.ops for number, value in enumerate(op.values)}
+    options = {}
+    for op in graph.ops:
+        if op.accumulates and op.inputs[0] in made:
+            source, number = made[op.inputs[0]]
+            summed = source.rule.result_sharding(number, plain.options[source.id])
+            dims = zip(op.rule.results[0], summed.split_axes, strict=True)
+            kept = {dim.loops[0]: axes for dim, axes in dims if dim.loops}
+            linear = {loop.name: summed.partial for loop in op.rule.loops if loop.kind is LoopKind.LINEAR}
+            if summed.partial and summed.reduction is Reduction.SUM:
+                options[op.id] = tuple((kept | linear).get(loop.name, ()) for loop in op.rule.loops)
+    return options
+
+
+def _update_as_stored(layout: Baseline, graph: Graph, *, added: Mapping[str, Option]) -> Baseline:
+    """Shard the ops of the update, from the new parameters back to the states that they read, like the parameters.
+
+    added  the options of ops that add up gradients in another way
+    """
     inputs, options = dict(layout.inputs), dict(layout.options)
     states = {entry.id for entry in graph.inputs if entry.kind == "optimizer_state"}
     shardings = {entry.next: inputs[entry.id] for entry in graph.inputs if entry.next and entry.kind == "parameter"}
@@ -232,49 +262,10 @@ def _update_as_stored(layout: Baseline, graph: Graph) -> Baseline:
             continue
         term, stored = updated[0]
         loops = {dim.loops[0]: axes for dim, axes in zip(term, stored.split_axes, strict=True) if dim.loops}
-        options[op.id] = tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
+        options[op.id] = added.get(op.id) or tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
         for operand, value in enumerate(op.inputs):
             read = op.rule.operand_sharding(operand, options[op.id])
             shardings.setdefault(value, read)
             if value in states:
                 inputs[value] = read
     return Baseline(layout.name, inputs, options)
-
-
-def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]]:
-    """Return which loops of which products Megatron splits over the axes.
-
-    A slice, transpose or cast of a weight is a weight too: loops over layers stack the weights of all layers.
-    """
-    weights = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
-    split_loops: dict[str, dict[str, Axes]] = {}
-    columns: set[str] = set()
-    for op in graph.ops:
-        if len(op.inputs) == 1 and op.inputs[0] in weights:
-            weights.update(op.values)
-        inside = any(value in columns for value in op.inputs)
-        loop = _weight_loop(op, weights, contraction=inside)
-        if loop is not None and can_split(op.rule.loops[loop], mesh.group_size(axes)):
-            split_loops[op.id] = {op.rule.loops[loop].name: axes}
-            # A column parallel product starts a region, the row parallel one after it ends the region.
-            inside = not inside
-        if inside:
-            columns.update(op.values)
-    return split_loops
-
-
-def _weight_loop(op: Op, weights: set[str], contraction: bool) -> int | None:
-    """Return the loop that a product with a weight contracts, or the result loop that only the weight has.
-
-    The result is the number of the loop in the rule, or None for other ops.
-    """
-    terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
-    mine = [term for term, value in zip(terms, op.inputs, strict=True) if value in weights]
-    other = [term for term, value in zip(terms, op.inputs, strict=True) if value not in weights]
-    shared = {loop for a in mine for b in other for loop in a & b}
-    reduced = {loop.name for loop in op.rule.loops if loop.kind is LoopKind.REDUCTION}
-    if not shared & reduced:
-        return None
-    new = {loop for a in mine for loop in a} - {loop for b in other for loop in b} - reduced
-    wanted = shared & reduced if contraction else new
-    return next((i for i, loop in enumerate(op.rule.loops) if loop.name in wanted), None)

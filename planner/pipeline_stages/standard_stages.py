@@ -1,25 +1,42 @@
 """Stages in standard layouts: what is known before any search, and the answer where there is no time for one.
 
-The layouts (`planner.judge.standard_layouts`) are tried in the order of their time on a layer in the middle of the
-model, and each stage takes the first that fits. It is written once for all stages that differ in names only or in what
-is in flight.
+The layouts (`planner.judge.standard_layouts`, and Megatron's with sequence parallelism), and each with everything
+recomputed where the request allows it, are tried in the order of their time on a layer in the middle of the model, and
+each stage takes the first that fits. It is written once for all stages that differ in names only or in what is in
+flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 from planner.choose.cost import CostModel
+from planner.choose.formulate import Choice
+from planner.choose.rematerialization import find_recomputable_ops
 from planner.ir.graph import Graph
+from planner.ir.rematerialization import clone_ops
 from planner.judge.analysis import Analysis
 from planner.judge.baseline_choice import write_baseline
-from planner.judge.standard_layouts import LAYOUTS, LayoutName, build_layout, can_have_layout
+from planner.judge.standard_layouts import LAYOUTS, StandardLayout, can_have_layout, lay_out
 from planner.pipeline_stages.content import describe_ops, rename_plan
 from planner.planning.certify import PricedLayout, describe_layout, leave_layout
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Plan, Request
+from planner.planning.standard_plan import RECOMPUTED, recompute_layout
+
+MEGATRON = StandardLayout(None, data="first", tensor="others", updated="first", splits_sequences=True)
+STAGE_LAYOUTS: Mapping[str, StandardLayout] = {
+    **LAYOUTS,
+    "zero1+tp+sp": replace(MEGATRON, adds_partial=True),
+    "zero2+tp+sp": MEGATRON,
+    "fsdp+tp+sp": replace(MEGATRON, stored="first"),
+}
+"""The layouts of stages: the last ones are tensor and sequence parallel in each of the groups for data."""
+Variant = tuple[str, bool]
+"""The name of a layout, and whether everything is recomputed."""
 
 
 @dataclass
@@ -34,15 +51,15 @@ class StandardStages:
     request: Request
     deadline: Deadline
     sample: Graph
-    written: dict[tuple[object, LayoutName], Plan | None] = field(default_factory=dict)
+    written: dict[tuple[object, Variant], Plan | None] = field(default_factory=dict)
 
     def find_plan(self, step: Graph) -> Plan | None:
         """Return the plan of a stage's step in the first layout that fits, or None where none does."""
         content = describe_ops(step)
-        for name in self.names:
-            if (content, name) not in self.written:
-                self.written[content, name] = self._write(step, name)
-            written = self.written[content, name]
+        for variant in self.variants:
+            if (content, variant) not in self.written:
+                self.written[content, variant] = self._write_plan(step, variant)
+            written = self.written[content, variant]
             if written is None:
                 continue
             plan = rename_plan(written, step)
@@ -51,25 +68,30 @@ class StandardStages:
         return None
 
     @cached_property
-    def names(self) -> Sequence[LayoutName]:
+    def variants(self) -> Sequence[Variant]:
         """The layouts of the mesh, the fastest first."""
-        return [name for _, name in sorted(self._price_layouts())]
+        names = [name for name, layout in STAGE_LAYOUTS.items() if can_have_layout(layout, self.model.mesh)]
+        recomputed = (False, True) if self.request.recompute == "auto" else (False,)
+        return sorted(product(names, recomputed), key=lambda variant: self._write(self.sample, *variant)[1].step_ps)
 
-    def _price_layouts(self) -> Iterator[tuple[int, LayoutName]]:
-        for name, layout in LAYOUTS.items():
-            if can_have_layout(layout, self.model.mesh):
-                _, program = write_baseline(self.sample, self.model, build_layout(self.sample, self.model.mesh, name))
-                yield Analysis(program, self.model).step_ps, name
+    def _write(self, step: Graph, name: str, is_recomputed: bool) -> tuple[Choice, Analysis]:
+        layout = lay_out(STAGE_LAYOUTS[name], step, self.model.mesh)
+        if is_recomputed:
+            step = clone_ops(step, find_recomputable_ops(step))
+            layout = recompute_layout(layout, step)
+        choice, program = write_baseline(step, self.model, layout)
+        return choice, Analysis(program, self.model)
 
-    def _write(self, step: Graph, name: LayoutName) -> Plan | None:
+    def _write_plan(self, step: Graph, variant: Variant) -> Plan | None:
         """Return the plan of a layout whatever it holds in flight, or None where what it stores is over the limit."""
-        layout, kinds = build_layout(step, self.model.mesh, name), step.types
+        name, is_recomputed = variant
+        layout, kinds = lay_out(STAGE_LAYOUTS[name], step, self.model.mesh), step.types
         stored = sum(self.model.shard_bytes(kinds[value], sharding) for value, sharding in layout.inputs.items())
         if stored > (self.request.memory_limit_bytes or self.model.hardware.memory_bytes):
             return None
-        choice, program = write_baseline(step, self.model, layout)
-        analysis = Analysis(program, self.model)
+        choice, analysis = self._write(step, name, is_recomputed)
+        shown = RECOMPUTED.format(name) if is_recomputed else name
         any_size = replace(self.request, memory_limit_bytes=analysis.peak_bytes)
-        priced = PricedLayout(choice, analysis, describe_layout(name, analysis, analysis.peak_bytes))
+        priced = PricedLayout(choice, analysis, describe_layout(shown, analysis, analysis.peak_bytes))
         plan = leave_layout(step, self.model, any_size, layouts=[priced], wall_s=self.deadline.elapsed_s)
         return replace(plan, request=self.request)

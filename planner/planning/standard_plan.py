@@ -128,13 +128,13 @@ class StandardLayouts:
             listed = [*listed, sparing]
         if self.request.recompute == "auto":
             cloned = clone_ops(self.graph, find_recomputable_ops(self.graph))
-            yield [(cloned, _recompute(layout, cloned)) for _, layout in listed]
+            yield [(cloned, recompute_layout(layout, cloned)) for _, layout in listed]
 
     def _count_stored_bytes(self, layout: Baseline) -> int:
         return sum(self.model.shard_bytes(entry.type, layout.inputs[entry.id]) for entry in self.graph.inputs)
 
 
-def _recompute(layout: Baseline, cloned: Graph) -> Baseline:
+def recompute_layout(layout: Baseline, cloned: Graph) -> Baseline:
     """Return a layout with each clone split like its original."""
     options = {op.id: layout.options[op.recompute_of or op.id] for op in cloned.ops}
     return replace(layout, name=RECOMPUTED.format(layout.name), options=options)
