@@ -29,7 +29,7 @@ from planner.planning.standard_plan import RECOMPUTED, recompute_layout
 
 MEGATRON = StandardLayout(None, data="first", tensor="others", updated="first", splits_sequences=True)
 STAGE_LAYOUTS: Mapping[str, StandardLayout] = {
-    **LAYOUTS,
+    **dict[str, StandardLayout](LAYOUTS.items()),
     "zero1+tp+sp": replace(MEGATRON, adds_partial=True),
     "zero2+tp+sp": MEGATRON,
     "fsdp+tp+sp": replace(MEGATRON, stored="first"),

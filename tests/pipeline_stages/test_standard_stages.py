@@ -1,0 +1,42 @@
+"""Stages in standard layouts take the fastest that fits, and compute what the model does."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument
+from planner.frontends.zoo import import_zoo
+from planner.ir.mesh import Mesh
+from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.validate import validate_pipeline
+from planner.planning.deadline import Deadline
+from planner.planning.plan_types import Request
+
+MESH, HARDWARE = Mesh.parse("2x4"), load_profile("h100-sxm")
+LIMITS = [
+    (1_000_000, "zero1+tp+sp"),
+    (800_000, "zero2+tp+sp"),
+    (500_000, "zero1+tp+sp, everything recomputed"),
+    (450_000, "zero2+tp+sp, everything recomputed"),
+    (400_000, "fsdp+tp+sp, everything recomputed"),
+]
+"""Bytes of a device, and the layout of the first of two stages."""
+
+
+@pytest.mark.parametrize(("limit", "layout"), LIMITS)
+def test_the_fastest_layout_that_fits_is_written_counted_and_run(limit: int, layout: str) -> None:
+    sizes = {"width": 64, "heads": 8, "feed_forward": 128, "vocabulary": 96, "batch": 4, "seq": 64}
+    document = import_zoo("llama-7b", train="adam", layers=3, dtype="f32", **sizes)  # type: ignore[arg-type]
+    graph = load_graph(GraphDocument.model_validate(document), MESH)
+    request = Request(microbatches=4, time_limit_s=1.0, memory_limit_bytes=limit, recompute="auto")
+    late = plan_pipeline(graph, MESH, HARDWARE, pipeline=PipelineRequest(2), request=request, deadline=Deadline(0.0))
+    assert late.stages[0].plan.certificate.reason == f"time limit, before the search: {layout}"
+    assert max(late.peak_bytes(rank) for rank in range(2)) <= limit
+    verdict = validate_pipeline(late).verdict
+    assert verdict is not None
+    assert verdict.verdict == "equal"
+    for stage in verdict.stages:
+        assert (stage.counted_bytes, stage.counted_peak_bytes) == (stage.predicted_bytes, stage.predicted_peak_bytes)
