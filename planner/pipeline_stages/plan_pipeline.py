@@ -32,8 +32,9 @@ from planner.planning.plan_search import is_pinned
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
 
-WRITE_SHARE = 8.0
-"""Writing the stages and their document takes about so many times as long as finding where the step may be cut."""
+WRITE_SHARE = 14.0
+"""Bounding the step for the last time, and writing the stages and their document, takes about so many times as long as
+finding where the step may be cut."""
 
 
 def plan_pipeline(
