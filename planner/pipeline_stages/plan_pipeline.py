@@ -128,7 +128,8 @@ class _PipelineSearch:
             self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
             costs = self._costs_of(schedule, units)
             costs.deadline = self.deadline.sooner((self.deadline.left_s or 0.0) * (1 - 1 / (len(choices) - number)))
-            search = StageSearch(schedule, costs, self.request.gap)
+            until = self.deadline if least < float("inf") else Deadline()
+            search = StageSearch(schedule, costs, self.request.gap, until)
             is_late = self.deadline.left_s == 0.0
             if least < float("inf") and (is_late or search.least_device_ps() >= least):
                 search.is_cut_short = is_late

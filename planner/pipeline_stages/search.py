@@ -26,7 +26,7 @@ from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import Part, StageCosts
 from planner.pipeline_stages.stage_plans import ALONE
 from planner.pipeline_stages.step_bounds import StepBounds
-from planner.planning.deadline import TimeLimitReached
+from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan
 
 WORK = 100_000
@@ -50,11 +50,15 @@ class StageSearchResult:
 
 @dataclass
 class StageSearch:
-    """A search over the partitions of units into the stages of a schedule."""
+    """A search over the partitions of units into the stages of a schedule.
+
+    standard_until  when no more stages are written in standard layouts: never, while no other search has an answer
+    """
 
     schedule: PipelineSchedule
     costs: StageCosts
     gap: float
+    standard_until: Deadline = field(default_factory=Deadline)
     best: tuple[PlannedStage, ...] = ()
     step_ps: float = np.inf
     tried: set[Cuts] = field(default_factory=set)
@@ -95,6 +99,7 @@ class StageSearch:
         if found is not None:
             spans, plans = list(pairwise(found[0])), dict[int, Plan]()
             for number in _list_inwards(len(spans)):
+                self.standard_until.check()
                 if (plan := self.costs.find_standard(*spans[number], self.held[number])) is None:
                     break
                 plans[number] = plan
