@@ -6,6 +6,7 @@ query parameters (`api.http.requests`), so that an option has one name, one defa
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -46,6 +47,9 @@ Overlap = Annotated[
         description="The share of what running collectives beside ops gains that counts in the step; else that of the "
         "hardware profile. 0: the sum of all instructions.",
     ),
+]
+BaseLatency = Annotated[
+    float | None, Field(ge=0, le=1, description="Seconds of any collective between nodes; else those of the hardware.")
 ]
 PlanTimeLimit = Annotated[float, Field(gt=0, le=MAX_TIME_S, description="Seconds of planning per mesh.")]
 SweepTimeLimit = Annotated[
@@ -92,6 +96,7 @@ class PlanOptions(SolverOptions):
     ] = DEFAULTS.global_batch
     layout: Layout = DEFAULTS.layout
     overlap: Overlap = DEFAULTS.overlap
+    base_latency_s: BaseLatency = DEFAULTS.base_latency_s
 
     def to_request(self) -> Request:
         return Request(**self.model_dump())
@@ -196,20 +201,14 @@ class CapacityOptions(StrictModel):
     ] = None
     layout: Layout = None
     overlap: Overlap = None
+    base_latency_s: BaseLatency = None
     plan_time_limit_s: PlanTimeLimit = 60.0
     time_limit_s: SweepTimeLimit = None
 
     def to_request(self) -> Request:
-        return Request(
-            self.memory_limit_bytes,
-            self.gap,
-            self.plan_time_limit_s,
-            seed=self.seed,
-            recompute=self.recompute,
-            global_batch=self.global_batch,
-            layout=self.layout,
-            overlap=self.overlap,
-        )
+        """Return how a candidate is planned."""
+        own = self.model_dump(include={field.name for field in fields(Request)} - {"time_limit_s"})
+        return Request(**own, time_limit_s=self.plan_time_limit_s)
 
 
 class TrainingOptions(StrictModel):

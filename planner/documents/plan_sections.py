@@ -55,6 +55,7 @@ class RequestDocument(StrictModel):
     global_batch: Size | None = None
     layout: LayoutName | None = None
     overlap: float | None = None
+    base_latency_s: float | None = None
 
 
 class FoldingDocument(StrictModel):

@@ -69,17 +69,16 @@ def add_verdict(document: dict[str, Any], verdict: Verdict | None) -> dict[str, 
 def dump_identity(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:
     """Return everything that determines a plan, with the plan's id, its digest; the plan need not exist yet."""
     document = dump_graph(graph, model.mesh)
-    limit = request.memory_limit_bytes or model.hardware.memory_bytes
+    # Without a base latency a plan keeps the id that it had before there was one.
+    asked = {key: value for key, value in asdict(request).items() if (key, value) != ("base_latency_s", None)}
     parts = {
         "graph": {"digest": digest_document(document), "name": graph.name, "document": document},
         "mesh": dump_mesh(model.mesh),
         "hardware": _dump_hardware(model),
-        "request": {**asdict(request), "memory_limit_bytes": limit},
+        "request": {**asked, "memory_limit_bytes": request.memory_limit_bytes or model.hardware.memory_bytes},
     }
-    return {
-        "id": digest_document({**parts, "graph": parts["graph"]["digest"], "versions": current_versions()}),
-        **parts,
-    }
+    known = {**parts, "graph": parts["graph"]["digest"], "versions": current_versions()}
+    return {"id": digest_document(known), **parts}
 
 
 def dump_verdict(verdict: Verdict) -> dict[str, Any]:

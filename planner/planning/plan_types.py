@@ -40,6 +40,7 @@ class Request:
     global_batch        sequences of a step, which say how many micro-batches of the graph's own batch there are
     layout              a standard layout that the plan keeps to (`planner.judge.standard_layouts`); None: any
     overlap             share of what overlapping collectives with ops gains that counts; None: that of the hardware
+    base_latency_s      seconds that any collective takes between nodes of the cluster; None: those of the hardware
     """
 
     memory_limit_bytes: int | None = None
@@ -53,6 +54,7 @@ class Request:
     global_batch: int | None = None
     layout: LayoutName | None = None
     overlap: float | None = None
+    base_latency_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -68,13 +70,17 @@ class Request:
             raise InvalidRequest("micro-batches", got=self.microbatches, wanted=f"1 to {MAX_MICROBATCHES}")
         if self.overlap is not None and not 0 <= self.overlap <= 1:
             raise InvalidRequest("overlap", got=self.overlap, wanted="0 to 1")
+        if self.base_latency_s is not None and not (math.isfinite(self.base_latency_s) and self.base_latency_s >= 0):
+            raise InvalidRequest("base latency", got=self.base_latency_s, wanted="0 seconds or more")
         for name, known in (("objective", ObjectiveName), ("recompute", RecomputeMode), ("layout", LayoutName)):
             value = getattr(self, name)
             if value not in get_args(known) and (name, value) != ("layout", None):
                 raise InvalidRequest(name, got=value, wanted=f"one of {', '.join(get_args(known))}")
 
     def adjust_hardware(self, hardware: Hardware) -> Hardware:
-        """Return the profile with the overlap that is asked for."""
+        """Return the profile with the overlap and the base latency that are asked for."""
+        if self.base_latency_s is not None:
+            hardware = hardware.with_base_latency(self.base_latency_s)
         return hardware if self.overlap is None else replace(hardware, overlap=self.overlap)
 
 

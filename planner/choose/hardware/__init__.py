@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
@@ -120,6 +120,15 @@ class Hardware:
             if link not in self.links:
                 where, known = f"hardware {self.name!r}: interference", ", ".join(self.links)
                 raise InvalidHardware("unknown link", where=where, got=link, wanted=f"one of {known}")
+
+    def with_base_latency(self, seconds: float) -> Hardware:
+        """Return the profile with another latency of any collective over the link of the outermost tier.
+
+        It is a figure of a cluster's fabric and its software, not of the devices.
+        """
+        outermost = self.tiers[-1].link
+        changed = replace(self.links[outermost], latency_s=seconds)
+        return replace(self, links=MappingProxyType({**self.links, outermost: changed}))
 
     def flops_rate(self, dtype: str) -> float:
         """Return the achievable FLOP/s. Element types without a figure of their own have the rate of f32."""
