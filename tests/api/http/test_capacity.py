@@ -185,12 +185,16 @@ def test_a_question_that_is_cancelled_ends_its_own_plans_and_no_others(client: h
     other = ask(client, chain("other", 30)).json()["id"]
     link = client.post("/v1/capacity", json=slow_question("cancelled")).json()["links"]["self"]
     wait_for_plans(client, 3)
-    assert client.delete(link).json()["status"] == "cancelled"
+    sweep = client.delete(link).json()
+    assert sweep["status"] == "cancelled"
     assert ended(client, other)["status"] == "optimal"
     time.sleep(0.5)  # what was asked for in the same moment would be queued by now
     assert unfinished(client) == []
     plans = client.get("/v1/plans?limit=200").json()["plans"]
-    assert {each["status"] for each in plans if each["name"] == "cancelled"} == {"cancelled"}
+    own = [each for each in plans if each["name"] == "cancelled"]
+    # On a busy machine a plan may have been found by then.
+    assert {each["status"] for each in own if each["ended_at"] > sweep["ended_at"]} <= {"cancelled"}
+    assert "cancelled" in {each["status"] for each in own}
 
 
 def test_a_plan_of_a_cancelled_question_that_somebody_asked_for_too_goes_on(client: httpx2.Client) -> None:
