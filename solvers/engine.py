@@ -40,6 +40,8 @@ from solvers.solve_state import SolveState
 ROUNDS, STALL = 200, 1e-7
 # Most pairs of a problem whose MIPs are started before the search has settled.
 SMALL_PAIRS = 40_000
+# Pairs from which column generation runs first: a MIP of so many rarely ends within a minute, and these cuts shrink it.
+COLUMN_PAIRS = 80_000
 # Most pairs of the MIP of everything that is left, and its branch-and-bound nodes where no clock can end it.
 MAX_PAIRS, NODES = 100_000, 1000
 # Most columns of the MIPs around the elites: as a share of the pairs that are left, and in all.
@@ -78,7 +80,7 @@ class Engine:
         self._fix()
         search.recombine(int(min(RECOMBINED_SHARE * self._pairs, MAX_RECOMBINED)))
         self._fix()
-        if self._pairs > MAX_PAIRS and not state.is_exhausted:
+        if self._pairs > COLUMN_PAIRS and not state.is_exhausted:
             state.meanwhile = search.walk_while if processes > 1 else None
             with state.operator("column generation", self._pairs):
                 self._relaxation, self.multipliers = ColumnGeneration(state, self._relaxation, self._seed).run()
