@@ -75,7 +75,7 @@ def dump_identity(graph: Graph, model: CostModel, request: Request) -> dict[str,
         "graph": {"digest": digest_document(document), "name": graph.name, "document": document},
         "mesh": dump_mesh(model.mesh),
         "hardware": _dump_hardware(model),
-        "request": {**asked, "memory_limit_bytes": request.memory_limit_bytes or model.hardware.memory_bytes},
+        "request": {**asked, "memory_limit_bytes": request.find_limit(model.hardware)},
     }
     known = {**parts, "graph": parts["graph"]["digest"], "versions": current_versions()}
     return {"id": digest_document(known), **parts}

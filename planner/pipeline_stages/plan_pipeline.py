@@ -172,7 +172,7 @@ class _PipelineSearch:
 
     def _leave_nothing(self, found: list[StageSearchResult]) -> PipelinePlan:
         """Return the answer where no pipeline fits, with the least memory limit known to be enough."""
-        limit = self.request.memory_limit_bytes or self.model.hardware.memory_bytes
+        limit = self.request.find_limit(self.model.hardware)
         is_proven = all(each.is_complete and each.schedule.chunks == 1 for each in found)
         fits = [each.least_limit_bytes for each in found if each.least_limit_bytes is not None]
         reason = describe_infeasible(limit, min(fits, default=None), limit) if is_proven else "work or time limit"

@@ -139,7 +139,7 @@ class StagePlans:
     @property
     def _request(self) -> Request:
         """The request of a stage."""
-        limit = (self.request.memory_limit_bytes or self.model.hardware.memory_bytes) // self.shares
+        limit = self.request.find_limit(self.model.hardware) // self.shares
         gap, count = self.request.gap / 4, self.microbatches
         return replace(self.request, microbatches=count, global_batch=None, memory_limit_bytes=limit, gap=gap)
 

@@ -87,7 +87,7 @@ class StandardStages:
         name, is_recomputed = variant
         layout, kinds = lay_out(STAGE_LAYOUTS[name], step, self.model.mesh), step.types
         stored = sum(self.model.shard_bytes(kinds[value], sharding) for value, sharding in layout.inputs.items())
-        if stored > (self.request.memory_limit_bytes or self.model.hardware.memory_bytes):
+        if stored > self.request.find_limit(self.model.hardware):
             return None
         choice, analysis = self._write(step, name, is_recomputed)
         shown = RECOMPUTED.format(name) if is_recomputed else name

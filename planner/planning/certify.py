@@ -187,7 +187,7 @@ def leave_nothing(
     bound_s = min_step_s(graph, model.hardware, devices)
     least = min_memory_bytes(graph, devices, request.recompute != "none")
     fits = None if coarse is None else coarse.certificate.least_limit_bytes
-    is_proven = least > (request.memory_limit_bytes or model.hardware.memory_bytes)
+    is_proven = least > request.find_limit(model.hardware)
     certificate = Certificate(
         status="infeasible" if is_proven else "unknown",
         objective_s=None,

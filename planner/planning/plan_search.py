@@ -80,7 +80,7 @@ class PlanSearch:
     @property
     def limit(self) -> int:
         """The memory limit in bytes per device."""
-        return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
+        return self.request.find_limit(self.model.hardware)
 
     @cached_property
     def recomputable(self) -> Mapping[str, int]:

@@ -77,6 +77,10 @@ class Request:
             if value not in get_args(known) and (name, value) != ("layout", None):
                 raise InvalidRequest(name, got=value, wanted=f"one of {', '.join(get_args(known))}")
 
+    def find_limit(self, hardware: Hardware) -> int:
+        """Return the memory limit in bytes per device: the one that is asked for, else the memory of the hardware."""
+        return self.memory_limit_bytes or hardware.memory_bytes
+
     def adjust_hardware(self, hardware: Hardware) -> Hardware:
         """Return the profile with the overlap and the base latency that are asked for."""
         if self.base_latency_s is not None:
@@ -162,7 +166,7 @@ class Plan:
 
     @property
     def limit_bytes(self) -> int:
-        return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
+        return self.request.find_limit(self.model.hardware)
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

@@ -87,7 +87,7 @@ class StandardLayouts:
 
         The first is priced in any case; another where the time is enough for it and for the document of one.
         """
-        listed, longest_s = self._order_layouts(), 0.0
+        listed, limit, longest_s = self._order_layouts(), self.request.find_limit(self.model.hardware), 0.0
         written: dict[str, PricedLayout] = {}
         for graph, layout in listed:
             began_s = time.monotonic()
@@ -95,26 +95,23 @@ class StandardLayouts:
                 break
             choice, program = write_baseline(graph, self.model, layout)
             analysis = Analysis(program, self.model)
-            written[layout.name] = PricedLayout(choice, analysis, describe_layout(layout.name, analysis, self._limit))
+            written[layout.name] = PricedLayout(choice, analysis, describe_layout(layout.name, analysis, limit))
             longest_s = max(longest_s, time.monotonic() - began_s)
         compared = [each.name for each in self.pinned or self.baselines if each.name in written]
         return [written[name] for name in dict.fromkeys([*compared, *written])]
-
-    @property
-    def _limit(self) -> int:
-        return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
 
     def _order_layouts(self) -> list[GraphLayout]:
         """Return the layouts to price: the first that seems to fit, then those listed before it and with it.
 
         Where none seems to fit, those that seem to hold least come first.
         """
+        limit = self.request.find_limit(self.model.hardware)
         listed, peaks = list[GraphLayout](), dict[str, int]()
         for more in self._list_layouts():
             listed += more
             for graph, layout in more:
                 peaks[layout.name] = estimate_peak_bytes(graph, self.model, layout)
-                if MARGIN * peaks[layout.name] <= self._limit:
+                if MARGIN * peaks[layout.name] <= limit:
                     return [(graph, layout), *(each for each in listed if each[1] is not layout)]
         return sorted(listed, key=lambda each: peaks[each[1].name])
 

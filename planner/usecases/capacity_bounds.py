@@ -121,8 +121,7 @@ class CandidateBounds:
 
     def find_memory_limit(self, number: int) -> int:
         """Return the memory limit in bytes per device of a candidate."""
-        hardware = self.hardware[self.question.candidates[number].hardware]
-        return self.question.request.memory_limit_bytes or hardware.memory_bytes
+        return self.question.request.find_limit(self.hardware[self.question.candidates[number].hardware])
 
     def find_mfu(self, number: int, step_s: float) -> float:
         """Return the model FLOPs utilization of a step of a candidate (`planner.judge.mfu`)."""
