@@ -25,8 +25,10 @@ from planner.ir.rematerialization import clone_ops, drop_clones, find_cloned_val
 from planner.ops import OPS
 
 
-def find_recomputable_ops(graph: Graph) -> dict[str, int]:
+def find_recomputable_ops(graph: Graph, *, contractions: bool = True) -> dict[str, int]:
     """Return the ops that may be recomputed, each with the position of the op before which it is.
+
+    contractions  whether those that contract operands, such as products and attention, are among them
 
     The time is linear in ops and their operands.
     """
@@ -38,6 +40,8 @@ def find_recomputable_ops(graph: Graph) -> dict[str, int]:
         value = op.values[0]
         users = [] if len(op.values) > 1 or value in graph.outputs else [reader.op for reader in read.get(value, ())]
         if op.phase != "forward" or op.op not in OPS or value not in dependent or value in kept:
+            continue
+        if not contractions and _is_contraction(op):
             continue
         forward = [user for user in users if user is not None and graph.ops[user].phase == "forward"]
         again = [late[graph.ops[user].id] for user in forward if graph.ops[user].id in late]

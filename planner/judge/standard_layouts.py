@@ -22,7 +22,7 @@ reduced, the update. The layout itself is among these plans, so that the best of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -163,7 +163,8 @@ def _store(layout: StandardLayout, plain: Baseline, graph: Graph, *, mesh: Mesh)
     """Return a layout whose work is split as in `plain`, with parameters, update and states as they are stored."""
     stored = _store_split(plain, graph, mesh, over=_choose_axes(mesh, layout.stored))
     split = _store_split(plain, graph, mesh, over=_choose_axes(mesh, layout.updated))
-    updated = _update_as_stored(split, graph, added=_find_partial(plain, graph) if layout.adds_partial else {})
+    added = _find_partial(plain, graph) if layout.adds_partial else {}
+    updated = _update_as_stored(replace(split, options={**split.options, **added}), graph, added=added)
     inputs = dict(updated.inputs) | {name: stored.inputs[name] for name in _parameters(graph)}
     return replace(updated, name=layout.title or "", inputs=inputs)
 
@@ -229,23 +230,44 @@ def _store_split(plain: Baseline, graph: Graph, mesh: Mesh, *, over: Axes) -> Ba
 
 
 def _find_partial(plain: Baseline, graph: Graph) -> dict[str, Option]:
-    """Return the options of ops that add up what is computed in partial sums, for adding these."""
+    """Return the options of ops that add up what is computed in partial sums, for adding these.
+
+    Ops of one operand between the two, such as casts, keep the partial sums where they are linear.
+    """
     made = {value: (op, number) for op in graph.ops for number, value in enumerate(op.values)}
-    options = {}
+    options: dict[str, Option] = {}
     for op in graph.ops:
-        if op.accumulates and op.inputs[0] in made:
-            source, number = made[op.inputs[0]]
+        chain = [op] if op.accumulates else []
+        while chain and chain[-1].inputs[0] in made:
+            source, number = made[chain[-1].inputs[0]]
             summed = source.rule.result_sharding(number, plain.options[source.id])
-            dims = zip(op.rule.results[0], summed.split_axes, strict=True)
-            kept = {dim.loops[0]: axes for dim, axes in dims if dim.loops}
-            linear = {loop.name: summed.partial for loop in op.rule.loops if loop.kind is LoopKind.LINEAR}
             if summed.partial and summed.reduction is Reduction.SUM:
-                options[op.id] = tuple((kept | linear).get(loop.name, ()) for loop in op.rule.loops)
+                options |= _carry_sums(reversed(chain), summed)
+            chain = [*chain, source] if _is_linear_in_one(source) and not summed.partial else []
     return options
+
+
+def _carry_sums(chain: Iterable[Op], summed: Sharding) -> Iterator[tuple[str, Option]]:
+    """Yield the options with which ops, each linear in the result of the one before, leave partial sums as they are."""
+    for op in chain:
+        kept = {
+            dim.loops[0]: axes for dim, axes in zip(op.rule.operands[0], summed.split_axes, strict=True) if dim.loops
+        }
+        linear = {loop.name: summed.partial for loop in op.rule.loops if loop.kind is LoopKind.LINEAR}
+        option = tuple((kept | linear).get(loop.name, ()) for loop in op.rule.loops)
+        summed = op.rule.result_sharding(0, option)
+        yield op.id, option
+
+
+def _is_linear_in_one(op: Op) -> bool:
+    """Return whether an op, such as a cast, is linear in its only operand."""
+    return len(op.inputs) == 1 and any(loop.kind is LoopKind.LINEAR for loop in op.rule.loops)
 
 
 def _update_as_stored(layout: Baseline, graph: Graph, *, added: Mapping[str, Option]) -> Baseline:
     """Shard the ops of the update, from the new parameters back to the states that they read, like the parameters.
+
+    Casts of gradients are too, so that these are reduced before.
 
     added  the options of ops that add up gradients in another way
     """
@@ -258,7 +280,7 @@ def _update_as_stored(layout: Baseline, graph: Graph, *, added: Mapping[str, Opt
             for term, value in zip(op.rule.results, op.values, strict=True)
             if value in shardings
         ]
-        if not updated or not (op.phase == "update" or op.accumulates):
+        if not updated or not (op.phase == "update" or op.accumulates or _is_linear_in_one(op)):
             continue
         term, stored = updated[0]
         loops = {dim.loops[0]: axes for dim, axes in zip(term, stored.split_axes, strict=True) if dim.loops}

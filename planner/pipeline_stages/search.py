@@ -97,13 +97,8 @@ class StageSearch:
         """Take the partition into stages of about equal least times: in standard layouts, then with plans."""
         found = find_cheapest([np.square(work) for work in self.bounds.list_own_work()])
         if found is not None:
-            spans, plans = list(pairwise(found[0])), dict[int, Plan]()
-            for number in _list_inwards(len(spans)):
-                self.standard_until.check()
-                if (plan := self.costs.find_standard(*spans[number], self.held[number])) is None:
-                    break
-                plans[number] = plan
-            self._submit(found[0], [plans.get(number) for number in range(len(spans))])
+            if plans := self.costs.find_standards(list(pairwise(found[0])), self.held, self.standard_until):
+                self._submit(found[0], plans)
             self.costs.deadline.check()
             self._submit(found[0], self._plan_alike(found[0]))
             self.is_planned = bool(self.best)
@@ -196,13 +191,11 @@ class StageSearch:
         needed = [plan.certificate.least_limit_bytes for plan in unfit]
         self.limits += [max(filter(None, needed))] if all(needed) else []
 
-    def _submit(self, cuts: Cuts, plans: Sequence[Plan | None]) -> None:
-        """Keep the plans of all stages where their step is the best; None for a stage without one."""
-        spans = list(pairwise(cuts))
-        fitting = [plan for plan in plans if plan is not None]
-        if len(fitting) < len(spans) or any(plan.analysis is None for plan in fitting):
+    def _submit(self, cuts: Cuts, plans: Sequence[Plan]) -> None:
+        """Keep the plans of all stages where their step is the best."""
+        if any(plan.analysis is None for plan in plans):
             return
-        stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(spans, fitting, strict=True)]
+        stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(pairwise(cuts), plans, strict=True)]
         step = simulate_stages(self.schedule, stages, self.costs.model).step_ps
         if step < self.step_ps:
             self.best, self.step_ps = tuple(stages), step

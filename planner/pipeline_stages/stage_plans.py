@@ -7,6 +7,8 @@ standard layout (`planner.pipeline_stages.standard_stages`).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,7 +24,7 @@ from planner.pipeline_stages.content import Content, Passes, describe_content, r
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.interval_classes import IntervalClasses, Span
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
-from planner.pipeline_stages.standard_stages import StandardStages
+from planner.pipeline_stages.standard_stages import StandardStages, count_peak_bytes
 from planner.planning.certify import leave_nothing
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.plan_search import PlanSearch
@@ -34,6 +36,8 @@ SHARE = 0.125
 """The share of the time that is left which one solve may take: a step has tens of them."""
 COARSE_GAP = 5e-3
 """The gap at which the first search for a stage ends where time is limited."""
+SAMPLE_IN_FLIGHT = 4
+"""Micro-batches that the sample of standard layouts holds beside the one that runs."""
 LEAST_S = 0.1
 """Seconds that a solve gets even when the time is up."""
 
@@ -103,16 +107,36 @@ class StagePlans:
         best = min(listed, key=lambda plan: plan.certificate.objective_s or np.inf, default=None)
         return None if best is None else rename_plan(best, step)
 
-    def find_standard(self, first: int, last: int, held: Held) -> Plan | None:
-        """Return the plan of an interval in the first standard layout that fits, or None where none does."""
-        return self._standard.find_plan(self._step(first, last, held)[0])
+    def find_standards(self, spans: Sequence[Span], held: Sequence[Held], until: Deadline) -> list[Plan] | None:
+        """Return plans of the intervals of all stages in standard layouts, or None where those of a rank do not fit.
+
+        The stage of a rank that holds most takes the next slower layout until all of them fit together.
+        Raises TimeLimitReached after a deadline.
+        """
+        ranks, limit = len(spans) // self.shares, self.request.find_limit(self.model.hardware)
+        plans: dict[int, Plan] = {}
+        for rank in range(ranks):
+            own = range(rank, len(spans), ranks)
+            others = {n: self._standard.list_plans(self._step(*spans[n], held[n])[0]) for n in own}
+            waiting = list(own)
+            while waiting:
+                until.check()
+                number = max(waiting, key=lambda n: count_peak_bytes(plans[n]) if n in plans else math.inf)
+                if (plan := next(others[number], None)) is None:
+                    return None
+                plans[number] = plan
+                is_over = len(plans.keys() & own) == len(own) and sum(count_peak_bytes(plans[n]) for n in own) > limit
+                waiting = list(own) if is_over else [n for n in own if n not in plans]
+        return [plans[number] for number in range(len(spans))]
 
     @cached_property
     def _standard(self) -> StandardStages:
         first = max(0, self.units.count // 2 - 1)
         last = first + 2 if self.units.may_be_stages[first, min(first + 2, self.units.count)] else first + 1
-        sample = self.stage(first, min(last, self.units.count)).make_step(self.microbatches, ALONE, is_split=False)
-        return StandardStages(self.model, self._request, self.deadline, sample)
+        flying = min(SAMPLE_IN_FLIGHT, self.microbatches - 1), 0
+        sample = self.stage(first, min(last, self.units.count)).make_step(self.microbatches, flying, is_split=False)
+        request = replace(self._request, memory_limit_bytes=self.request.find_limit(self.model.hardware))
+        return StandardStages(self.model, request, self.deadline, sample)
 
     def _step(self, first: int, last: int, held: Held) -> tuple[Graph, Content]:
         if ((first, last), held) not in self.steps:
@@ -139,16 +163,20 @@ class StagePlans:
     @property
     def _request(self) -> Request:
         """The request of a stage."""
-        limit = self.request.find_limit(self.model.hardware) // self.shares
-        gap, count = self.request.gap / 4, self.microbatches
+        limit, gap, count = self._share_bytes, self.request.gap / 4, self.microbatches
         return replace(self.request, microbatches=count, global_batch=None, memory_limit_bytes=limit, gap=gap)
+
+    @property
+    def _share_bytes(self) -> int:
+        """The memory limit of a stage that is searched."""
+        return self.request.find_limit(self.model.hardware) // self.shares
 
     def _plan_step(self, step: Graph, key: Content, *, share: float, gap: float) -> Plan:
         """Return the plan of a step: the search's, else the one that is known, else a standard layout, else none."""
         self.solved_ops += len(step.ops)
         request, ends = self._limit_time(replace(self._request, gap=gap), share)
         mesh, report = self.model.mesh, ProgressReporter(ends, None)
-        standard = None if ends.seconds is None else self._standard.find_plan(step)
+        standard = None if ends.seconds is None else self._standard.find_plan(step, self._share_bytes)
         known = self._list_choices(step, key) + ([standard.choice] if standard and standard.choice else [])
         try:
             baselines = [] if known else list_baselines(step, mesh)

@@ -16,24 +16,29 @@ from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 
 MESH, HARDWARE = Mesh.parse("2x4"), load_profile("h100-sxm")
+F32, MIXED = {"dtype": "f32"}, {"precision": "bf16-mixed"}
 LIMITS = [
-    (1_000_000, "zero1+tp+sp"),
-    (800_000, "zero2+tp+sp"),
-    (500_000, "zero1+tp+sp, everything recomputed"),
-    (450_000, "zero2+tp+sp, everything recomputed"),
-    (400_000, "fsdp+tp+sp, everything recomputed"),
+    (F32, 1_000_000, "zero1+tp+sp"),
+    (F32, 700_000, "zero1+tp+sp, all but contractions recomputed"),
+    (F32, 500_000, "fsdp+tp+sp, all but contractions recomputed"),
+    (F32, 450_000, "zero1+tp+sp, everything recomputed"),
+    (F32, 400_000, "zero2+tp+sp, everything recomputed"),
+    (MIXED, 700_000, "zero1+tp+sp"),
+    (MIXED, 500_000, "zero2+tp+sp"),
+    (MIXED, 450_000, "zero1+tp+sp, all but contractions recomputed"),
+    (MIXED, 260_000, "fsdp+tp+sp, everything recomputed"),
 ]
-"""Bytes of a device, and the layout of the first of two stages."""
+"""Element types, bytes of a device, and the layout of the first of two stages."""
 
 
-@pytest.mark.parametrize(("limit", "layout"), LIMITS)
-def test_the_fastest_layout_that_fits_is_written_counted_and_run(limit: int, layout: str) -> None:
+@pytest.mark.parametrize(("types", "limit", "name"), LIMITS)
+def test_the_fastest_layout_that_fits_is_written_counted_and_run(types: dict[str, str], limit: int, name: str) -> None:
     sizes = {"width": 64, "heads": 8, "feed_forward": 128, "vocabulary": 96, "batch": 4, "seq": 64}
-    document = import_zoo("llama-7b", train="adam", layers=3, dtype="f32", **sizes)  # type: ignore[arg-type]
+    document = import_zoo("llama-7b", train="adam", layers=3, **types, **sizes)  # type: ignore[arg-type]
     graph = load_graph(GraphDocument.model_validate(document), MESH)
     request = Request(microbatches=4, time_limit_s=1.0, memory_limit_bytes=limit, recompute="auto")
     late = plan_pipeline(graph, MESH, HARDWARE, pipeline=PipelineRequest(2), request=request, deadline=Deadline(0.0))
-    assert late.stages[0].plan.certificate.reason == f"time limit, before the search: {layout}"
+    assert late.stages[0].plan.certificate.reason == f"time limit, before the search: {name}"
     assert max(late.peak_bytes(rank) for rank in range(2)) <= limit
     verdict = validate_pipeline(late).verdict
     assert verdict is not None
