@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 
 from solvers.cut_separation import select_promising, separate_cuts
 from solvers.evaluation import find_peaks
+from solvers.isolated_process import Meanwhile
 from solvers.mip import LocalPolytope
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import solve_restricted_mip
+from solvers.restriction import Restriction
 from solvers.solve_state import SolveState
 
 Mask = NDArray[np.bool_]
@@ -41,7 +43,7 @@ MIN_GAIN, PATIENCE = 0.02, 3
 CLOSE_SHARE, LONG_ROUNDS, LONG_STALL = 0.25, 200, 1e-3
 # Messages stop where a round gains less than this share of the target gap.
 STALL = 1e-3
-# A MIP's share of the time left, and its branch-and-bound nodes.
+# A MIP's share of the time left (half of it for a postponed one), and its branch-and-bound nodes.
 MIP_TIME_SHARE, MIP_NODES = 0.5, 20
 # A strategy with a larger value is in the support; a capacity row is violated beyond this share of the limit.
 SUPPORT_TOLERANCE, TOLERANCE = 1e-6, 1e-7
@@ -90,60 +92,81 @@ class MasterSolution:
 
 
 class ColumnGeneration:
-    """The loop's state: flags (flat, in the relaxation's numbering) of the last master's strategies and of its support,
-    the time steps with capacity rows, and the relaxation."""
+    """The loop's state between steps: flags of the last master's support (flat, in the numbering of the solve's
+    problem) and the time steps with capacity rows. multipliers: the best ones without cuts. can_gain: whether masters
+    and messages may still gain. postponed: the problem of the last MIP, which waits for solve_postponed() if the
+    caller postpones MIPs; else they are parts of the steps."""
 
-    def __init__(self, state: SolveState, relaxation: Relaxation, seed: int) -> None:
-        self._state, self._relaxation, self._seed = state, relaxation, seed
+    def __init__(self, state: SolveState, relaxation: Relaxation, seed: int, *, postpones: bool = False) -> None:
+        self._state, self._relaxation, self._seed, self._postpones = state, relaxation, seed, postpones
+        self.postponed: Restriction | None = None
         self._pairs = PAIRS_PER_EDGE * relaxation.model.arrays.source.size
-        self._flags = self._support = np.zeros(relaxation.allowed.size, bool)
+        self._support = np.zeros(state.problem.arrays.cost.size, bool)
         self._time_steps = list(relaxation.multipliers)
-        self._last_settled_cost = -np.inf
+        self._best, self._best_multipliers = relaxation.bound, relaxation.multipliers
+        self.multipliers = relaxation.multipliers
+        self._last_cost, self._last_settled_cost = np.inf, -np.inf
+        self._masters = self._idle = 0
 
-    def run(self) -> tuple[Relaxation, dict[int, float]]:
-        """Alternate master LPs and messages until neither gains.
+    @property
+    def can_gain(self) -> bool:
+        return self._masters < MAX_MASTERS and self._idle < PATIENCE
 
-        Returns the relaxation, possibly of a smaller problem with cuts, at the best multipliers, and the best
-        multipliers without cuts.
+    def run(self) -> Relaxation:
+        """Take steps until they do not gain; return the relaxation, possibly of a smaller problem with cuts, at the
+        best multipliers."""
+        while self.can_gain and not self._state.is_exhausted:
+            self._relaxation = self.step(self._relaxation)
+        return self._relaxation
+
+    def step(self, relaxation: Relaxation) -> Relaxation:
+        """Solve a master LP, pass messages at its multipliers and, once both have settled, look for an assignment.
+
+        relaxation: that of the last step, or one with fewer strategies or more cuts. Returns the one to go on with; of
+        the last step it has the best multipliers.
         """
-        state, best, best_multipliers = self._state, self._relaxation.bound, self._relaxation.multipliers
-        uncut = best_multipliers
-        last, idle = np.inf, 0
-        for _ in range(MAX_MASTERS):
+        state, self._relaxation = self._state, relaxation
+        self._masters += 1
+        with state.operator("column generation", relaxation.model.arrays.pairs):
             optimum = self._solve_master()
             if optimum is None or state.is_exhausted:
-                break
-            cost = state.cost or state.largest_cost
-            min_gain, moved = MIN_GAIN * (cost - best), abs(last - optimum.cost)
-            self._pass_messages(optimum.multipliers)
-            if self._relaxation.bound > best and not self._relaxation.has_cuts:
-                uncut = optimum.multipliers
-            if moved <= min_gain or optimum.cost - best <= state.target_gap / 2 * cost:
-                self._improve_incumbent(optimum.cost)
-            bound = self._relaxation.bound
-            gained = max(bound - best, moved, cost - (state.cost or cost))
-            last, idle = optimum.cost, 0 if gained > min_gain else idle + 1
-            if bound > best:
-                best, best_multipliers = bound, self._relaxation.multipliers
-            if state.is_exhausted or idle >= PATIENCE:
-                break
-        self._relaxation.set_multipliers(best_multipliers)
-        self._relaxation.bound = best
-        return self._relaxation, uncut
+                self._idle = PATIENCE
+            else:
+                self._take_in(optimum)
+        if not self.can_gain or state.is_exhausted:
+            self._relaxation.set_multipliers(self._best_multipliers)
+            self._relaxation.bound = self._best
+        return self._relaxation
 
-    def _pass_messages(self, multipliers: dict[int, float]) -> None:
-        """Pass messages at these multipliers."""
-        self._relaxation.set_multipliers(multipliers)
-        self._relaxation.pass_messages(ROUNDS, STALL * self._state.target_gap)
+    def support(self, relaxation: Relaxation) -> Mask:
+        """Return flags of the last master's support, in the relaxation's numbering."""
+        return self._support[relaxation.model.restriction.flat_strategies]
+
+    def _take_in(self, optimum: MasterSolution) -> None:
+        state, best = self._state, self._best
+        cost = state.cost or state.largest_cost
+        min_gain, moved = MIN_GAIN * (cost - best), abs(self._last_cost - optimum.cost)
+        self._relaxation.set_multipliers(optimum.multipliers)
+        self._relaxation.pass_messages(ROUNDS, STALL * state.target_gap)
+        if self._relaxation.bound > best and not self._relaxation.has_cuts:
+            self.multipliers = optimum.multipliers
+        if moved <= min_gain or optimum.cost - best <= state.target_gap / 2 * cost:
+            self._improve_incumbent(optimum.cost)
+        bound = self._relaxation.bound
+        # Postponed MIPs do not wait for gains of steps, nor do steps go on for what others find meanwhile.
+        cheaper = 0 if self._postpones else cost - (state.cost or cost)
+        gained = max(bound - best, moved, cheaper)
+        self._last_cost, self._idle = optimum.cost, 0 if gained > min_gain else self._idle + 1
+        if bound > best:
+            self._best, self._best_multipliers = bound, self._relaxation.multipliers
 
     def _solve_master(self) -> MasterSolution | None:
         """Solve the master LP of the strategies that look cheapest at the current multipliers."""
         state, relaxation, model = self._state, self._relaxation, self._relaxation.model
         min_marginals = relaxation.min_marginals()
         near, _ = relaxation.nearest(self._pairs // 2)
-        self._flags = select_promising(
-            model.arrays, min_marginals, self._support | near | relaxation.incumbent_flags(), pairs=self._pairs
-        )
+        known = self.support(relaxation) | near | relaxation.incumbent_flags()
+        self._flags = select_promising(model.arrays, min_marginals, known, pairs=self._pairs)
         cost, timed = state.cost or state.largest_cost, state.seconds_left is not None
         restriction = model.restriction.restricted_to(self._flags)
         optimum = state.run_in_worker(MasterLp(restriction.problem, self._time_steps, cost, timed))
@@ -152,8 +175,8 @@ class ColumnGeneration:
         if optimum is not None:
             state.charge(PAIR_WORK * (1000 + optimum.pairs))
             self._time_steps += optimum.violated_steps
-            self._support = np.zeros(self._flags.size, bool)
-            self._support[self._flags] = optimum.support
+            self._support[:] = False
+            self._support[model.restriction.flat_strategies[self._flags]] = optimum.support
         return optimum
 
     def _improve_incumbent(self, cost: float) -> None:
@@ -164,15 +187,16 @@ class ColumnGeneration:
         """
         gained, self._last_settled_cost = cost - self._last_settled_cost, cost
         if gained == np.inf or gained <= MIN_GAIN * self._open_gap:
-            self._solve_mip(self._support)
+            self._postpone(self.support(self._relaxation))
         if not self._is_gap_reached(cost):
             if gained > MIN_GAIN * self._open_gap and self._is_bound_close(cost):
-                self._relaxation, _ = separate_cuts(
-                    self._state, self._relaxation, self._flags, time_steps=self._time_steps
-                )
+                with self._state.operator("cuts", self._relaxation.model.arrays.pairs):
+                    self._relaxation, _ = separate_cuts(
+                        self._state, self._relaxation, self._flags, time_steps=self._time_steps
+                    )
                 self._time_steps = list(dict.fromkeys([*self._time_steps, *self._relaxation.multipliers]))
             else:
-                self._solve_mip(self._flags)
+                self._postpone(self._flags)
                 self._last_settled_cost = -np.inf
                 self._pairs *= 2
         self._drop_columns()
@@ -192,23 +216,32 @@ class ColumnGeneration:
         state = self._state
         return state.is_exhausted or (state.cost is not None and state.cost - cost <= state.target_gap / 2 * cost)
 
-    def _solve_mip(self, flags: Mask) -> None:
-        """Solve the MIP of these strategies and the incumbent's, and submit its assignment."""
-        relaxation, gap = self._relaxation, self._state.target_gap
-        restriction = relaxation.model.restriction.restricted_to(flags | relaxation.incumbent_flags())
-        solve_restricted_mip(
-            self._state,
-            restriction,
-            self._time_steps,
-            share=MIP_TIME_SHARE,
-            nodes=MIP_NODES,
-            gap=gap / 4,
-            seed=self._seed,
-        )
+    def _postpone(self, flags: Mask) -> None:
+        """Leave the MIP of these strategies and the incumbent's to the caller, or solve it."""
+        relaxation = self._relaxation
+        self.postponed = relaxation.model.restriction.restricted_to(flags | relaxation.incumbent_flags())
+        if not self._postpones:
+            self.solve_postponed()
+
+    def solve_postponed(self, meanwhile: Meanwhile | None = None) -> None:
+        """Solve the MIP that has been postponed, if any, and submit its assignment."""
+        restriction, self.postponed = self.postponed, None
+        if restriction is None:
+            return
+        with self._state.operator("MIP of columns", restriction.problem.arrays.pairs):
+            solve_restricted_mip(
+                self._state,
+                restriction,
+                self._time_steps,
+                share=MIP_TIME_SHARE / 2 if self._postpones else MIP_TIME_SHARE,
+                nodes=MIP_NODES,
+                gap=self._state.target_gap / 4,
+                seed=self._seed,
+                meanwhile=meanwhile,
+            )
 
     def _drop_columns(self) -> None:
         """Exclude strategies by their reduced costs, and continue on a smaller problem where that pays."""
         self._relaxation.pass_messages(1, 0.0)
         if not self._relaxation.is_done and self._relaxation.is_sparse:
-            self._support = self._support[self._relaxation.allowed]
             self._relaxation = self._relaxation.compacted()

@@ -133,10 +133,10 @@ def _find_multipliers(
             if not state.is_exhausted:
                 # An assignment within the limit gives the dual a plane from the other side of the optimum.
                 KelleyDual(state, relaxation, limit).run(assignment, KELLEY_STEPS, 16)
-    if not state.is_exhausted and pairs > MAX_PAIRS:
-        with state.operator("column generation", pairs):
-            return ColumnGeneration(state, relaxation, seed).run()
-    return relaxation, relaxation.multipliers
+    if state.is_exhausted or pairs <= MAX_PAIRS:
+        return relaxation, relaxation.multipliers
+    columns = ColumnGeneration(state, relaxation, seed)
+    return columns.run(), columns.multipliers
 
 
 def _is_limit_tight(relaxation: Relaxation, assignment: Integers, limit: int) -> bool:

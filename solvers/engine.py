@@ -5,13 +5,16 @@ relaxation, from which strategies are excluded whenever incumbent or bound have 
 
 1. the search, with the dual beside it, until both have settled; on a small problem one cycle of the dual and one walk,
    as MIPs are cheap there and finish sooner;
-2. messages at the dual's multipliers, and fixing; then MIPs of ever more strategies around the elites, as long as they
-   are much smaller than what is left: the better the incumbent, the more is excluded;
-3. while much is left, column generation, whose master LPs improve the multipliers and whose cuts the bound;
-4. the MIP of everything that is left, once it is small enough, in a worker process while the search goes on. It is
-   started again only where so much has been excluded meanwhile that the rest is a much smaller problem;
+2. messages at the dual's multipliers, and fixing; while much is left and it gains, column generation: its master LPs
+   improve the multipliers, its cuts the bound, and the MIPs of what its LPs use find assignments that no walk reaches.
+   The search goes on beside the LPs, and the next LPs beside a long MIP;
+3. MIPs of ever more strategies around the elites, as long as they are much smaller than what is left: the better the
+   incumbent, the more is excluded;
+4. the MIP of everything that is left, once it is small enough, in a worker process while the search goes on and, where
+   that does not help any more, cuts and a proof tree raise the bound. It is started again only where so much has been
+   excluded meanwhile that the rest is a much smaller problem;
 5. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it. Where
-   a knapsack is what is left, it is not: the other core grows a proof tree, whose branches are bounded by LP duals.
+   a knapsack is what is left, it is not: the other core grows the tree, whose branches are bounded by LP duals.
 
 Problems without a search (without a limit, or with usage on edges) come with their multipliers; steps 1 to 3 are then
 MIPs of the elites nearest to the bound, with messages and cuts or dives between them.
@@ -38,10 +41,8 @@ from solvers.solve_state import SolveState
 
 # Message rounds between methods, and the gain per round (of the bound) that ends them.
 ROUNDS, STALL = 200, 1e-7
-# Most pairs of a problem whose MIPs are started before the search has settled.
+# Most pairs of a problem whose MIPs are started before the search has settled, and without column generation.
 SMALL_PAIRS = 40_000
-# Pairs from which column generation runs first: a MIP of so many rarely ends within a minute, and these cuts shrink it.
-COLUMN_PAIRS = 80_000
 # Most pairs of the MIP of everything that is left, and its branch-and-bound nodes where no clock can end it.
 MAX_PAIRS, NODES = 100_000, 1000
 # Most columns of the MIPs around the elites: as a share of the pairs that are left, and in all.
@@ -69,6 +70,7 @@ class Engine:
         self._cut_cost: int | None = None
         self._idle_walks = 0
         self.multipliers = dict(relaxation.multipliers)
+        self._tree: ProofTree | None = None
 
     def run(self, search: DualLnsHybrid, processes: int) -> None:
         """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
@@ -78,17 +80,38 @@ class Engine:
             return
         self._relaxation.set_multipliers(self.multipliers)
         self._fix()
+        self._generate_columns(processes > 1)
         search.recombine(int(min(RECOMBINED_SHARE * self._pairs, MAX_RECOMBINED)))
         self._fix()
-        if self._pairs > COLUMN_PAIRS and not state.is_exhausted:
-            state.meanwhile = search.walk_while if processes > 1 else None
-            with state.operator("column generation", self._pairs):
-                self._relaxation, self.multipliers = ColumnGeneration(state, self._relaxation, self._seed).run()
-            state.meanwhile = None
-            self._fix()
         self._finish(processes > 1)
         if not state.is_exhausted:
             search.run(processes)
+
+    def _generate_columns(self, concurrent: bool) -> None:
+        """Generate columns while they gain and much is left. If `concurrent`, the search goes on beside the master LPs,
+        and steps go on beside long MIPs."""
+        state = self._state
+        self._columns = ColumnGeneration(state, self._relaxation, self._seed, postpones=concurrent)
+        state.meanwhile = self._walk_while if concurrent else None
+        while self._columns.can_gain and self._pairs > SMALL_PAIRS and not state.is_exhausted:
+            if self._columns.postponed is None:
+                self._step_columns()
+            else:
+                self._columns.solve_postponed(self._step_meanwhile)
+        state.meanwhile = None
+
+    def _step_columns(self) -> None:
+        self._relaxation = self._columns.step(self._relaxation)
+        self.multipliers = self._columns.multipliers
+        self._fix()
+
+    def _step_meanwhile(self, has_result: Callable[[], bool]) -> bool:
+        """Take one step of column generation or, where none can gain, walk. Returns True."""
+        if self._columns.can_gain:
+            self._step_columns()
+        else:
+            self._walk_while(has_result)
+        return True
 
     def run_without_search(self) -> None:
         """Alternate MIPs of the elites nearest to the bound, messages, and dives or cuts, while they close the gap;
@@ -205,8 +228,7 @@ class Engine:
         time_steps: the capacity rows of CP-SAT's model; fewer rows than the problem's only weaken the bound.
         """
         state, restriction = self._state, self._relaxation.model.restriction
-        tree = ProofTree(state, self._relaxation)
-        meanwhile = partial(self._prove_meanwhile, tree) if concurrent else None
+        tree, meanwhile = self._proof_tree, self._prove_meanwhile if concurrent else None
         cutoff, left = state.upper_cutoff, state.seconds_left
         seconds = None if left is None else TIME_MARGIN * left
         with state.operator("CP-SAT", self._pairs):
@@ -223,24 +245,33 @@ class Engine:
         while tree.can_grow and not state.is_exhausted:
             tree.grow()
 
-    def _prove_meanwhile(self, tree: ProofTree, has_result: Callable[[], bool]) -> bool:
+    @property
+    def _proof_tree(self) -> ProofTree:
+        """The one proof tree of the solve, which is planted when it is first asked for."""
+        if self._tree is None:
+            self._tree = ProofTree(self._state, self._relaxation)
+        return self._tree
+
+    def _prove_meanwhile(self, has_result: Callable[[], bool]) -> bool:
         """Take one step beside CP-SAT: grow the tree or, where it cannot grow, walk. Returns True."""
-        if tree.can_grow:
-            tree.grow()
+        if self._proof_tree.can_grow:
+            self._proof_tree.grow()
         else:
             self._walk_while(has_result)
         return True
 
     def _improve_meanwhile(self, smaller: float, has_result: Callable[[], bool]) -> bool:
-        """Take one step on the other core: walk and, where walks do not help any more, separate cuts.
+        """Take one step on the other core: walk and, where walks do not help any more, separate cuts and grow the tree.
 
         Returns False once at most `smaller` pairs are left.
         """
         state, before = self._state, self._state.cost
-        if self._idle_walks < WALKS_PER_MIP or state.cost == self._cut_cost:
-            self._walk_while(has_result)
-        else:
+        if self._idle_walks >= WALKS_PER_MIP and state.cost != self._cut_cost:
             self._cut()
+        elif self._idle_walks >= WALKS_PER_MIP and self._proof_tree.can_grow:
+            self._proof_tree.grow()
+        else:
+            self._walk_while(has_result)
         self._idle_walks = 0 if state.cost != before else self._idle_walks + 1
         if state.cost != before:
             self._fix()

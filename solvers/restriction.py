@@ -47,6 +47,12 @@ class Restriction:
         strategy_at[self.offsets[arrays.node_of] + kept] = ragged_arange(arrays.node_start)
         return Restriction(Problem.from_arrays(arrays, self.problem.limit), kept, strategy_at, self.offsets)
 
+    @property
+    def flat_strategies(self) -> Integers:
+        """The flat strategy of the original of each one here."""
+        numbers: Integers = self.offsets[self.problem.arrays.node_of] + self.kept_strategies
+        return numbers
+
     def postsolve(self, assignment: Integers) -> Integers:
         """Return the assignment of the original that corresponds to one here."""
         original: Integers = self.kept_strategies[self.problem.arrays.node_start[:-1] + assignment]

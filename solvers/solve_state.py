@@ -183,14 +183,16 @@ class SolveState:
         CPU seconds as the whole budget, which exhausts the state as well. A worker that fails is recorded in `failures`
         and ends nothing. meanwhile: instead of the state's.
         """
-        by_clock = self._deadline is not None
+        by_clock, outer, self.meanwhile = self._deadline is not None, self.meanwhile, None
         cpu_seconds = None if by_clock else self._max_work / WORK_PER_SECOND
         try:
-            return run_isolated(work, lambda: self.is_exhausted, cpu_seconds, meanwhile=meanwhile or self.meanwhile)
+            return run_isolated(work, lambda: self.is_exhausted, cpu_seconds, meanwhile=meanwhile or outer)
         except WorkerFailed as failure:
             self.failures.append(str(failure))
         except WorkerStopped:
             self.stop_reason = self.stop_reason or ("" if by_clock or self.is_closed else WORK_LIMIT)
+        finally:
+            self.meanwhile = outer
         self.mark_irreproducible()
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -56,11 +56,49 @@ def test_programs_and_messages_never_prove_more_than_the_best_choice_costs() -> 
         assert ledger.cost is None or ledger.cost >= cost, seed
 
 
+def test_steps_go_on_where_strategies_were_excluded_between_them() -> None:
+    """The support of the last linear program belongs to the solve's problem, not to one restriction of it."""
+    for seed, each, cost in _limited():
+        ledger, relaxation = _tightened(each, 4)
+        columns = ColumnGeneration(ledger, relaxation, 0)
+        while columns.can_gain and not ledger.is_exhausted:
+            relaxation = columns.step(relaxation)
+            if not relaxation.is_done:
+                relaxation = relaxation.compacted()
+                assert columns.support(relaxation).size == relaxation.allowed.size
+        assert ledger.bound <= cost, seed
+        assert ledger.cost is None or ledger.cost >= cost, seed
+
+
+def test_a_postponed_mip_waits_until_it_is_asked_for() -> None:
+    layers, steps = problem(1, TWO_BY_FOUR), 0
+    ledger, relaxation = _tightened(Problem(layers.nodes, layers.edges, LIMIT), 20)
+    columns = ColumnGeneration(ledger, relaxation, 0, postpones=True)
+    while columns.postponed is None:
+        assert columns.can_gain
+        relaxation = columns.step(relaxation)
+    assert "MIP of columns" not in {line.operator for line in ledger.log}
+
+    def step_once(has_result: Callable[[], bool]) -> bool:
+        nonlocal steps
+        steps += 1
+        has_result()
+        return True
+
+    before = ledger.cost
+    columns.solve_postponed(step_once)
+    assert steps
+    assert columns.postponed is None
+    assert "MIP of columns" in {line.operator for line in ledger.log}
+    assert ledger.cost is not None
+    assert before is None or ledger.cost <= before
+
+
 def test_near_the_least_limit_column_generation_leaves_a_small_gap() -> None:
     layers = problem(1, TWO_BY_FOUR)
     ledger, relaxation = _tightened(Problem(layers.nodes, layers.edges, LIMIT), 20)
     free = relaxation.bound
-    bound = ColumnGeneration(ledger, relaxation, 0).run()[0].bound
+    bound = ColumnGeneration(ledger, relaxation, 0).run().bound
     assert ledger.cost is not None
     assert free < 0.98 * bound
     assert ledger.bound <= ledger.cost <= 1.005 * ledger.bound
@@ -72,7 +110,8 @@ def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
     assert reduced is not None
     ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=4.0)
     DualLnsHybrid(ledger, DualAscent(relaxation), 0).begin()
-    relaxation, prices = ColumnGeneration(ledger, relaxation, 0).run()
+    columns = ColumnGeneration(ledger, relaxation, 0)
+    relaxation, prices = columns.run(), columns.multipliers
     assert relaxation.has_cuts
     assert prices
     assert max(prices) < reduced.problem.arrays.time_steps

@@ -10,6 +10,7 @@ from solvers import Problem, solve
 from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
 from tests.testing.seeds import seeds
 from tests.testing.solver_instances import layered
+from tests.testing.synthetic_instances import look_alike
 
 
 @pytest.mark.parametrize("make", [tiny, tiny_public, contracting])
@@ -57,3 +58,15 @@ def test_a_small_problem_gets_one_cycle_of_the_dual_and_one_walk_before_its_mips
     found = solve(layered(seed=4, layers=4, width=8), gap=0.0, deterministic=True, time_limit=2.0)
     operators = [line.operator for line in found.log]
     assert operators[: operators.index("messages")] == ["root", "dual", "tree search"]
+
+
+@pytest.mark.slow
+def test_column_generation_comes_before_the_mips_where_much_is_left() -> None:
+    """On this problem its linear programs raise the bound at once, and their support has better assignments than the
+    strategies near the elites."""
+    found = solve(look_alike("Gemma 2, inference", seed=0), gap=0.0, deterministic=True, time_limit=4.0)
+    operators = [line.operator for line in found.log]
+    assert operators.index("column generation") > operators.index("tree search")
+    assert "MIP of elites" not in operators[: operators.index("column generation")]
+    assert found.cost is not None
+    assert found.bound <= found.cost

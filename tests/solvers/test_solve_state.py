@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -53,3 +54,17 @@ def test_a_cancelled_solve_stays_cancelled() -> None:
     ledger = SolveState(tiny_public(0), 0.0, 1.0, True, None, lambda: True)
     assert ledger.is_exhausted
     assert ledger.stop_reason == "cancelled"
+
+
+def test_what_goes_on_beside_a_worker_may_wait_for_a_worker_of_its_own() -> None:
+    state, results = SolveState(tiny_public(0), 0.0, 60.0, False, None, None), list[int | None]()
+
+    def solve_beside(has_result: Callable[[], bool]) -> bool:
+        results.append(state.run_in_worker(partial(pow, 2, 3)))
+        return True
+
+    state.meanwhile = solve_beside
+    numbers = range(3 * 10**7)
+    assert state.run_in_worker(partial(sum, numbers)) == len(numbers) * (len(numbers) - 1) // 2
+    assert set(results) == {8}
+    assert state.meanwhile is solve_beside
