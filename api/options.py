@@ -212,7 +212,7 @@ class CapacityOptions(StrictModel):
 
 
 class TrainingOptions(StrictModel):
-    """How a training step updates its parameters."""
+    """How a training step updates its parameters, and whether its attention may run as a ring."""
 
     train: Annotated[
         str | None,
@@ -232,6 +232,10 @@ class TrainingOptions(StrictModel):
             "auto: what is usual for the optimizer."
         ),
     ] = "auto"
+    ring_attention: Annotated[
+        bool,
+        Field(description="Keys and values may pass round the devices that split a sequence, while attention runs."),
+    ] = False
 
 
 class ModelSizes(TrainingOptions):

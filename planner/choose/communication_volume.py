@@ -7,7 +7,8 @@ With n devices in a group and B bytes in the largest shard, a collective costs
     exchange        the bytes that the busiest device receives (`planner.reshard.traffic`)
 
 These are the bytes that the executor counts (`planner.ir.collectives.count_received_elements`), except that uneven
-shards are rounded up to whole blocks. Ops cost nothing, so that very different plans cost the same. With a price per
+shards are rounded up to whole blocks. An op costs what its blocks that travel bring (`planner.ir.ring`), and nothing
+where none do, so that very different plans cost the same. With a price per
 byte in ps, costs are times plus priced bytes: at a high enough price, the optimum is the fastest of the plans that move
 the fewest bytes.
 """
@@ -46,9 +47,13 @@ class VolumeModel(CostModel):
         read: Sequence[OperandLayouts],
         made: Sequence[OperandLayouts],
     ) -> Integers:
+        received = np.zeros(len(options), np.int64)
+        if op.rule.ring:
+            received[:] = [self.ring_traffic(op, operands, option).received_bytes for option in options]
         if self.byte_ps is None:
-            return np.zeros(len(options), np.int64)
-        return super().options_ps(op, operands, options, read=read, made=made)
+            return received
+        priced = np.minimum(received.astype(np.float64) * self.byte_ps, IMPOSSIBLE).astype(np.int64)
+        return priced + super().options_ps(op, operands, options, read=read, made=made)
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         if move.to is not None:

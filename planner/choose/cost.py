@@ -4,7 +4,8 @@
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009).
                 Where the profile has a fitted class of kernels for the op, its efficiency depends on the local shape; a
                 calibrated profile has measured times instead (`planner.choose.op_prices`).
-                A lookup reads no more bytes of its table than its result has; what accumulates also reads its result
+                A lookup reads no more bytes of its table than its result has; what accumulates also reads its result.
+                Where blocks travel while it runs: `planner.choose.ring_cost`
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
     exchange    as a collective, by the messages and bytes of the busiest device (`planner.reshard.traffic`), on the
@@ -26,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.network import Link, TierSpan, collective_s
+from planner.choose.hardware.network import Link, TierSpan, collective_s, exchange_s
 from planner.choose.op_prices import LocalWork, OpPricing, op_variant
 from planner.choose.operand_layouts import OperandLayouts
+from planner.choose.ring_cost import RingStep, RingTraffic, ring_s
 from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option
@@ -87,8 +89,29 @@ class CostModel:
         # Most options have equal work: a few distinct local parts are priced.
         distinct = list(dict.fromkeys(work))
         seconds = OpPricing.of(op, self.hardware).seconds(distinct)
-        times = dict(zip(distinct, map(_to_ps, seconds), strict=True))
-        return np.array([times[each] for each in work], np.int64)
+        if op.rule.ring:
+            times = dict(zip(distinct, seconds, strict=True))
+            listed = zip(work, options, strict=True)
+            return np.array(
+                [_to_ps(self._ring_s(op, operands, option, op_s=times[each])) for each, option in listed], np.int64
+            )
+        times_ps = dict(zip(distinct, map(_to_ps, seconds), strict=True))
+        return np.array([times_ps[each] for each in work], np.int64)
+
+    def ring_traffic(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> RingTraffic:
+        """Return what an op under an option sends while it runs."""
+        return RingTraffic.of(op, operands, option, mesh=self.mesh, shard_bytes=self.shard_bytes)
+
+    def _ring_s(self, op: Op, operands: tuple[TensorType, ...], option: Option, *, op_s: float) -> float:
+        """Return the seconds of an op that takes `op_s` over all blocks, some of which may travel meanwhile."""
+        traffic, row = self.ring_traffic(op, operands, option), OPS.get(op.op)
+        if not traffic.blocks or not op.rule.ring:
+            return op_s
+        shares = row.ring.shares if row and row.ring else (1.0,) * op.rule.ring.rounds
+        sizes = [traffic.block_bytes(results=results) for results in (False, True)]
+        sent = [max(exchange_s(self.links[axis], 1, size) for axis in traffic.axes) for size in (*sizes, sum(sizes))]
+        step = RingStep(self.hardware.launch_s, *sent)
+        return ring_s(op_s, shares, traffic.devices, step=step, results_travel=sizes[1] > 0)
 
     def _layouts(self, op: Op, option: Option) -> tuple[list[OperandLayouts], list[OperandLayouts]]:
         read = (op.rule.read_sharding(i, option, self.mesh) for i in range(len(op.rule.operands)))
@@ -110,6 +133,9 @@ class CostModel:
         for i, sizes in enumerate(map(self._port_bytes, operands, read)):
             least = map(min, sizes, written) if i in looked_up else sizes
             moved = [size + more for size, more in zip(moved, least, strict=True)]
+        if op.rule.ring:
+            others = (self.ring_traffic(op, operands, option).read_bytes for option in options)
+            moved = [size + more for size, more in zip(moved, others, strict=True)]
         local = self._local_sizes(op, options)
         row, names = OPS.get(op.op), list(op.rule.sizes)
         # Options with loops of equal local sizes are counted once.
@@ -120,7 +146,11 @@ class CostModel:
         return [LocalWork(flops[each], size, each) for each, size in zip(local, moved, strict=True)]
 
     def _local_sizes(self, op: Op, options: Sequence[Option]) -> list[tuple[int, ...]]:
-        """Return the sizes that each option leaves of the loops, in the order of `Rule.sizes`."""
+        """Return the sizes that each option leaves of the loops, in the order of `Rule.sizes`.
+
+        A device meets all blocks of a loop that travels.
+        """
+        options = [op.rule.with_ring_axes(option, ()) for option in options] if op.rule.ring else options
         loops = [(k, loop) for k, loop in enumerate(op.rule.loops) if loop.kind is not LoopKind.LINEAR]
         counts = [
             {

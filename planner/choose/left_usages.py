@@ -29,6 +29,23 @@ class LeftUsage(NamedTuple):
     spans: tuple[tuple[int, int], ...]
 
 
+def add_usages(spans: list[UsageSpan], more: list[UsageSpan]) -> list[UsageSpan]:
+    """Return the sum of usages over some time steps, in spans that do not overlap."""
+    if not more:
+        return spans
+    listed = [*spans, *more]
+    moments = sorted({moment for start, stop, _ in listed if start < stop for moment in (start, stop)})
+    return [
+        (
+            start,
+            stop,
+            np.sum([held for first, last, held in listed if first <= start < last], axis=0, dtype=np.int64),
+        )
+        for start, stop in pairwise(moments)
+        if any(first <= start < last for first, last, _ in listed)
+    ]
+
+
 @dataclass(frozen=True)
 class LeftUsages:
     """Which values the passes of a micro-batch leave, by the time steps of a graph."""
@@ -61,24 +78,8 @@ class LeftUsages:
                 dependent.update(op.values)
         return dependent
 
-    def add_to(self, spans: list[UsageSpan], variable: Variable) -> list[UsageSpan]:
-        """Return the usage of one micro-batch with that of what a variable leaves, in spans that do not overlap."""
-        left = self._of_variable(variable)
-        if not left:
-            return spans
-        listed = [*spans, *left]
-        moments = sorted({moment for start, stop, _ in listed if start < stop for moment in (start, stop)})
-        return [
-            (
-                start,
-                stop,
-                np.sum([held for first, last, held in listed if first <= start < last], axis=0, dtype=np.int64),
-            )
-            for start, stop in pairwise(moments)
-            if any(first <= start < last for first, last, _ in listed)
-        ]
-
-    def _of_variable(self, variable: Variable) -> list[UsageSpan]:
+    def of_variable(self, variable: Variable) -> list[UsageSpan]:
+        """Return the usage of what a variable leaves."""
         if not self.boundaries or variable.role is Role.OUTPUT:
             return []
         if variable.role is Role.SHARED_COPY:

@@ -65,6 +65,11 @@ class Liveness:
                     self.produced_at.update(dict.fromkeys(op.values, 0 if op.accumulates else moment))
 
     @cached_property
+    def moments(self) -> dict[str, int]:
+        """The step at which each op runs."""
+        return {op.id: self.ran_at[place] for place, op in enumerate(self.ops)}
+
+    @cached_property
     def loop_end(self) -> int:
         """The first step of the update: those before it are taken once per micro-batch."""
         return max((self.ran_at[n] + 1 for n, op in enumerate(self.ops) if op.phase != "update"), default=0)

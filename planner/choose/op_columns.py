@@ -31,7 +31,7 @@ from planner.ops import (
     normalization,
     reductions,
 )
-from planner.ops.attention import WINDOW
+from planner.ops.attention_scores import WINDOW
 
 STREAMED_AS = {
     "divide": "div",

@@ -1,4 +1,4 @@
-"""The options of one op: mesh axes for each loop, where each axis splits at most one loop.
+"""The options of one op: mesh axes for each loop, where each axis splits at most one loop, or both loops of a ring.
 
 On meshes of many axes, axes are not put in every order, and some are joined (`planner.choose.axis_units`).
 
@@ -43,12 +43,13 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpCandidates:
-    """Options with the layouts that neighbours see, and the op's own time under each in ps."""
+    """Options with the layouts that neighbours see, the op's own time under each in ps, and bytes of its buffers."""
 
     options: tuple[Option, ...]
     operands: tuple[OperandLayouts, ...]
     results: tuple[OperandLayouts, ...]
     costs_ps: Integers
+    buffers: Integers
 
 
 def enumerate_options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
@@ -71,18 +72,23 @@ def distinct_options(
     read, made = (
         [OperandLayouts(each.states, each.classes[chosen]) for each in side] for side in (seen.operands, seen.results)
     )
-    return OpCandidates(tuple(seen.options[k] for k in chosen.tolist()), tuple(read), tuple(made), costs[chosen])
+    options, buffers = tuple(seen.options[k] for k in chosen.tolist()), np.zeros(len(chosen), np.int64)
+    if op.rule.ring:
+        buffers[:] = [model.ring_traffic(op, operands, option).buffer_bytes for option in options]
+    return OpCandidates(options, tuple(read), tuple(made), costs[chosen], buffers)
 
 
 @dataclass(frozen=True, slots=True)
 class _RuleKey:
     """Cache key of a rule on a mesh, equal for rules and meshes with the same options.
 
-    The halos of windows depend on sizes: a rule with windows keeps its sizes and its mesh (`halos`).
+    The halos of windows depend on sizes: a rule with windows keeps its sizes and its mesh (`halos`). `rings` are the
+    mesh axes along which blocks may travel.
     """
 
     rule: Rule
     divisible_axes: DivisibleAxes
+    rings: frozenset[frozenset[int]]
     units: AxisUnits
     halos: Mesh | None
     mesh: Mesh = field(compare=False)
@@ -95,6 +101,7 @@ class _RuleKey:
         return cls(
             rule if rule.windows else _drop_sizes(rule),
             may,
+            frozenset(frozenset(axes) for axes, count in parts.items() if rule.can_travel(count)),
             units,
             mesh if rule.windows else None,
             mesh,
@@ -114,7 +121,7 @@ class _Enumerated:
 @lru_cache(maxsize=MAX_CACHED_RULES)
 def _enumerate_rule(asked: _RuleKey) -> _Enumerated:
     rule, mesh = asked.rule, asked.mesh
-    listed = tuple(option for option in _assign_axes(asked.divisible_axes, asked.units) if rule.is_sound(option, mesh))
+    listed = tuple(option for option in _list_options(asked) if rule.is_sound(option, mesh))
     like = _shared_operands(rule)
     read = {i: OperandLayouts.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
     made = tuple(
@@ -145,6 +152,14 @@ def _splitting_axes(mesh: Mesh, units: AxisUnits) -> dict[Axes, int]:
 def _may_split(loop: Loop, parts: int) -> bool:
     sums = loop.kind is not LoopKind.LINEAR or loop.reduction is Reduction.SUM
     return sums and can_split(loop, parts)
+
+
+def _list_options(asked: _RuleKey) -> Iterator[Option]:
+    """Yield all options, each with the one in which blocks travel along the loop that stays, where they can."""
+    for option in _assign_axes(asked.divisible_axes, asked.units):
+        yield option
+        if asked.rule.ring and frozenset(option[asked.rule.ring.stays]) in asked.rings:
+            yield asked.rule.with_ring_axes(option, option[asked.rule.ring.stays])
 
 
 def _assign_axes(fits: DivisibleAxes, axes: AxisUnits) -> Iterator[Option]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.edge_matrices import EdgeMatrices, LifetimeRows, MatrixBlocks
-from planner.choose.left_usages import LeftUsages
+from planner.choose.left_usages import LeftUsages, UsageSpan, add_usages
 from planner.choose.liveness import Liveness, SharedLifetime
 from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.variables import Role, Variable
@@ -17,7 +17,6 @@ from planner.ir.execution_order import Read, Reader, Share
 from solvers import Edge, EdgeUsage, Node
 
 Integers = NDArray[np.int64]
-UsageSpan = tuple[int, int, Integers]
 UsageBlocks = tuple[int, int, MatrixBlocks]
 """First step, step after the last, and the blocks of what is held in between."""
 
@@ -39,8 +38,7 @@ class ProblemBuilder:
         self.at = {(v.role, v.name): i for i, v in enumerate(self.listed)}
         self.inputs = {i.id for i in self.graph.inputs}
         self.maker = {i.id: (self.at[Role.INPUT, i.id], 0) for i in self.graph.inputs}
-        for op in self.graph.ops:
-            self.maker |= {value: (self.at[Role.OP, op.id], k) for k, value in enumerate(op.values)}
+        self.maker |= {v: (self.at[Role.OP, op.id], k) for op in self.graph.ops for k, v in enumerate(op.values)}
         self.values = {op.id: op.values for op in self.graph.ops}
         self.left = LeftUsages(self.liveness, self.tables)
 
@@ -48,7 +46,10 @@ class ProblemBuilder:
         nodes = []
         for each in self.listed:
             self.tables.on_built(len(self.graph.types))
-            spans = self.left.add_to(self._node_usage(each), each)
+            more = self.left.of_variable(each)
+            if each.buffers is not None:
+                more.append(((moment := self.liveness.moments[each.name]), moment + 1, each.buffers))
+            spans = add_usages(self._node_usage(each), more)
             nodes.append(self._make_node(f"{each.role} {each.name}", each.costs, spans))
         return nodes
 

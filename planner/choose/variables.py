@@ -28,7 +28,7 @@ from planner.choose.options import distinct_options, list_layouts
 from planner.errors import InvalidSharding
 from planner.ir.execution_order import Execute, Read, Share, Shrink
 from planner.ir.graph import OUTPUTS, Annotation, Op, TensorType
-from planner.ir.indexing import Option
+from planner.ir.indexing import Option, format_option
 from planner.ir.sharding import Sharding
 
 
@@ -55,6 +55,7 @@ class Variable:
 
     results, operands  layouts of the values that it produces and reads, by strategy
     options            of an op: the option of each strategy
+    buffers            of an op: the bytes that it holds beside operands and results while it runs; None: nothing
     lifetimes          of a shared copy: those of the value; strategy s has `lifetimes[lifetime_of[s]]`
     lifetime_of        of an op that need not run: 1 for the strategy not to run, else 0
     """
@@ -65,6 +66,7 @@ class Variable:
     results: tuple[OperandLayouts, ...] = ()
     operands: tuple[OperandLayouts, ...] = ()
     options: tuple[Option, ...] = ()
+    buffers: NDArray[np.int64] | None = None
     lifetimes: tuple[SharedLifetime | None, ...] = ()
     lifetime_of: NDArray[np.int32] | None = None
 
@@ -73,7 +75,9 @@ class Variable:
         results, operands = (tuple(port.with_none() for port in ports) for ports in (self.results, self.operands))
         # Not running costs nothing here: the edges forbid it wherever somebody reads the result.
         life = np.append(np.zeros(len(self.costs), np.int32), np.int32(1))
-        return replace(self, costs=np.append(self.costs, 0), results=results, operands=operands, lifetime_of=life)
+        buffers = None if self.buffers is None else np.append(self.buffers, 0)
+        costs = np.append(self.costs, 0)
+        return replace(self, costs=costs, results=results, operands=operands, buffers=buffers, lifetime_of=life)
 
     def select(self, chosen: NDArray[np.intp]) -> Variable:
         """Return the variable with some of its strategies only."""
@@ -84,6 +88,7 @@ class Variable:
             tuple(port.select(chosen) for port in self.results),
             tuple(port.select(chosen) for port in self.operands),
             tuple(self.options[s] for s in chosen) if self.options else (),
+            None if self.buffers is None else self.buffers[chosen],
         )
 
 
@@ -168,10 +173,15 @@ class _VariableBuilder:
             self.tick()
             candidates = distinct_options(op, kinds, self.model, units=self.units)
             self.by_signature[key] = Variable(
-                Role.OP, "", runs * candidates.costs_ps, candidates.results, candidates.operands, candidates.options
+                Role.OP,
+                "",
+                runs * candidates.costs_ps,
+                candidates.results,
+                candidates.operands,
+                candidates.options,
+                candidates.buffers if candidates.buffers.any() else None,
             )
-        like = self.by_signature[key]
-        variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
+        variable = replace(self.by_signature[key], name=op.id)
         uses = [*map(ValueUse, op.values), *(ValueUse(value, op.id, k) for k, value in enumerate(op.inputs))]
         pinned = self._apply_pins(self._fix_option(variable, op), uses)
         if op.id not in self.liveness.with_clones.clone_of:
@@ -198,11 +208,11 @@ class _VariableBuilder:
         """Restrict an op to the option that its document requires, if it does."""
         if op.option is None:
             return variable
-        wanted = Sharding(op.option).complete(len(op.rule.loops), self.model.mesh, f"option of node {op.id!r}")
-        chosen = [s for s, option in enumerate(variable.options) if option == wanted.split_axes]
+        asked = op.rule.complete_option(op.option, self.model.mesh, f"option of node {op.id!r}")
+        chosen = [s for s, option in enumerate(variable.options) if option == asked]
         if not chosen:
-            wanted_text = "one of " + ", ".join(str(Sharding(option)) for option in variable.options[:6])
-            raise InvalidSharding("no such option", where=f"node {op.id!r}", got=str(wanted), wanted=wanted_text)
+            wanted, got = "one of " + ", ".join(map(format_option, variable.options[:6])), format_option(asked)
+            raise InvalidSharding("no such option", where=f"node {op.id!r}", got=got, wanted=wanted)
         return variable.select(np.array(chosen))
 
     def _apply_pins(self, variable: Variable, uses: Sequence[ValueUse]) -> Variable:

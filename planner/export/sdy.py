@@ -73,6 +73,7 @@ class _SdyWriter:
 
     def _run(self, run: OpCall) -> list[str]:
         """Write one call, or a call per result where these are partial along different axes, which Shardy refuses."""
+        run.check_no_ring()
         numbers = range(len(run.results))
         partial = {self.program.values[self.reduced.get(name, name)].sharding.partial for name in run.results}
         return [self._call(run, numbers)] if len(partial) == 1 else [self._call(run, (k,)) for k in numbers]

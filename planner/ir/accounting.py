@@ -1,8 +1,9 @@
 """Bytes that a program moves and holds, device by device, counted before it runs.
 
-Received bytes are those of every collective, uneven blocks included. Every value has its own buffer, live from the
-instruction that makes it through the last that reads it; arguments and outputs are live throughout, accumulators from
-the start. The executor counts both while it runs, and the two counts must agree to the byte.
+Received bytes are those of every collective, uneven blocks included, and of blocks that travel while an op runs, which
+have buffers of their own in the meantime (`planner.ir.ring`). Every value has its own buffer, live from the instruction
+that makes it through the last that reads it; arguments and outputs are live throughout, accumulators from the start.
+The executor counts both while it runs, and the two counts must agree to the byte.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from planner.ir.device_classes import DeviceClasses, held_elements, received_ele
 from planner.ir.graph import TensorType
 from planner.ir.left_values import find_left_values
 from planner.ir.mesh import Mesh
-from planner.ir.program import Program, Reshard
+from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.ring import RingBlocks
 from planner.ir.sharding import Sharding, shard_shapes
 
 Integers = NDArray[np.int64]
@@ -63,7 +65,15 @@ class Accounting:
             done = self.program.instructions[place]
             itemsize = self.program.values[done.operands[0]].type.itemsize
             received[place] = picked[id(grid)] * itemsize * self.program.trips[place]
+        for place, name, blocks in self._travelling:
+            received[place] += blocks.received * self.value_bytes[name] * self.program.trips[place]
         return received
+
+    @cached_property
+    def _travelling(self) -> list[tuple[int, str, RingBlocks]]:
+        """The blocks that travel while ops run, each with the instruction and the value."""
+        ops = ((p, done) for p, done in enumerate(self.program.instructions) if isinstance(done, OpCall))
+        return [(p, *each) for p, done in ops for each in done.list_ring_blocks(self.program.mesh)]
 
     @cached_property
     def value_bytes(self) -> dict[str, Integers]:
@@ -91,7 +101,10 @@ class Accounting:
         first, last = self.program.first_held, self.program.last_use
         np.add.at(change, [first[name] for name in self._held], self._sizes)
         np.subtract.at(change, [last[name] + 1 for name in self._held], self._sizes)
-        return np.cumsum(change + self._in_flight_change(len(change)), axis=0)[: count + 1]
+        live = np.cumsum(change + self._in_flight_change(len(change)), axis=0)[: count + 1]
+        for place, name, blocks in self._travelling:
+            live[place] += blocks.buffers * self.value_bytes[name]
+        return live
 
     def _in_flight_change(self, count: int) -> Integers:
         """Return by how many bytes more is held from each instruction on, for other micro-batches in flight."""

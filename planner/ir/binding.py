@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from planner.errors import InvalidRule
 from planner.ir.dynamic_dims import is_known, sizes_agree
-from planner.ir.indexing import Loop, LoopKind, Rule, dim_size, matches_size
+from planner.ir.indexing import Loop, LoopKind, Ring, Rule, dim_size, matches_size
 from planner.ir.notation import ELLIPSIS, Dim, Pattern, Term, parse_rule
 from planner.ir.sharding import Reduction, Shape
 
@@ -166,7 +166,18 @@ def _make_rule(
         return Loop(name, sizes[name], kind, kinds.get(name, Reduction.SUM), even=name in major)
 
     names = dict.fromkeys(loop for dim in dims for loop in dim.loops)
-    return Rule(operands, results, (*map(loop, names), *_linear_loops(pattern)), pattern, shapes)
+    loops = (*map(loop, names), *_linear_loops(pattern))
+    return Rule(operands, results, loops, pattern, shapes, _find_ring(pattern, loops, results))
+
+
+def _find_ring(pattern: Pattern, loops: Sequence[Loop], results: Sequence[Term]) -> Ring | None:
+    """Return the ring of a rule; None where a loop of it has one iteration, or a result has a dim for each."""
+    numbers = {loop.name: number for number, loop in enumerate(loops) if is_known(loop.size) and loop.size > 1}
+    for stays, travels, rounds in ((ring.stays, ring.travels, ring.rounds) for ring in pattern.rings):
+        pairs = any({stays, travels} <= {loop for dim in term for loop in dim.loops} for term in results)
+        if not pairs and {stays, travels} <= numbers.keys():
+            return Ring(numbers[stays], numbers[travels], rounds)
+    return None
 
 
 def _linear_loops(pattern: Pattern) -> list[Loop]:

@@ -11,7 +11,10 @@ The semantics is that of the mesh dialect's sharding interface (loop iterator ty
   * an *opaque* loop belongs to an op of which only its annotations are known (`"use"(%a)`): it is split where an
     annotation of this op says so, sums nothing up, and may share mesh axes with the op's other loops;
   * a *linear* loop iterates over the terms of a partial sum: its operands come in partial over its axes and
-    its results leave partial over them (the op commutes with the sum, or with the loop's other reduction).
+    its results leave partial over them (the op commutes with the sum, or with the loop's other reduction);
+  * blocks of a loop that may *travel* pass round a ring of the devices over which the loop that stays is split, so that
+    each meets all of them: an option then gives both loops the same axes. Dims with the loop that travels alone are
+    split along it, dims of terms with both along the one that stays, and no sums are left along the ring.
 A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.ir.sharding`).
 """
 
@@ -59,15 +62,58 @@ class Loop:
     even: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Numbers of the loop that stays and of the one that may travel, and how many times its blocks go round."""
+
+    stays: int
+    travels: int
+    rounds: int
+
+
 @dataclass(frozen=True)
 class Rule:
-    """Loops with sizes, and one term per operand and result; `shapes` are those of the operands."""
+    """Loops with sizes, and one term per operand and result; `shapes` are those of the operands.
+
+    `ring`: the loops whose blocks may meet by travelling, if any.
+    """
 
     operands: tuple[Term, ...]
     results: tuple[Term, ...]
     loops: tuple[Loop, ...]
     pattern: Pattern
     shapes: tuple[Shape, ...]
+    ring: Ring | None = None
+
+    def ring_axes(self, option: Option) -> Axes:
+        """Return the mesh axes along which blocks travel under an option; none: nothing travels."""
+        return option[self.ring.travels] if self.ring else ()
+
+    def with_ring_axes(self, option: Option, axes: Axes) -> Option:
+        """Return the option with blocks that travel along these axes."""
+        return option if self.ring is None else (*option[: (at := self.ring.travels)], axes, *option[at + 1 :])
+
+    def complete_option(self, option: Option, mesh: Mesh, where: str = "") -> Option:
+        """Return an option with a list per loop and without axes of size 1, as `Sharding.complete` does for dims."""
+        option = (*option, *[()] * (len(self.loops) - len(option)))
+        around = tuple(axis for axis in self.ring_axes(option) if mesh.axes[axis].size != 1)
+        plain = Sharding(self.with_ring_axes(option, ())).complete(len(self.loops), mesh, where)
+        return self.with_ring_axes(plain.split_axes, around)
+
+    def can_travel(self, parts: int) -> bool:
+        """Return whether both loops of the ring have equal blocks on so many devices, two or more."""
+        loops = () if self.ring is None else (self.loops[self.ring.stays], self.loops[self.ring.travels])
+        return parts > 1 and bool(loops) and all(loop.size % parts == 0 for loop in loops)
+
+    @cached_property
+    def travelling(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Numbers of the operands and of the results whose blocks travel where the option says so."""
+        at = None if self.ring is None else self.ring.travels
+        operands, results = (
+            tuple(n for n, layout in enumerate(layouts) if at is not None and at in layout.dims)
+            for layouts in (self._operand_layouts, self._result_layouts)
+        )
+        return operands, results
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -96,7 +142,15 @@ class Rule:
 
     def is_allowed(self, option: Option, mesh: Mesh) -> bool:
         """Return whether every loop can be split as far as the option does, and the option is sound."""
-        loops = ((loop, axes) for loop, axes in zip(self.loops, option, strict=True) if axes)
+        around = self.ring_axes(option)
+        if (
+            self.ring
+            and around
+            and not (option[self.ring.stays] == around and self.can_travel(mesh.group_size(around)))
+        ):
+            return False
+        plain = self.with_ring_axes(option, ())
+        loops = ((loop, axes) for loop, axes in zip(self.loops, plain, strict=True) if axes)
         fits = all(loop.kind is LoopKind.OPAQUE or can_split(loop, mesh.group_size(axes)) for loop, axes in loops)
         return fits and self.is_sound(option, mesh)
 
@@ -121,7 +175,8 @@ class Rule:
     def uses_axes_once(self, option: Option) -> bool:
         """Return whether no operand, no result and, unless the op is opaque, no two loops share a mesh axis."""
         layouts = (*self._operand_layouts, *self._result_layouts) if self.is_opaque else ()
-        splits = [[option[loop] for loop in layout.dims if loop is not None] for layout in layouts] or [list(option)]
+        whole = list(self.with_ring_axes(option, ()))
+        splits = [[option[loop] for loop in layout.dims if loop is not None] for layout in layouts] or [whole]
         named = [[axis for axes in split for axis in axes] for split in splits]
         return all(len(set(axes)) == len(axes) for axes in named)
 
@@ -151,18 +206,22 @@ class Rule:
     def _summed_loops(self, term: Term) -> list[bool]:
         """Return for each loop whether a result has partial sums where the loop is split."""
         summed = self.operand_loops - {loop for dim in term for loop in dim.loops}
+        travels = self.ring and self.ring.travels
         return [
-            loop.kind is LoopKind.LINEAR or (loop.name in summed and loop.kind is not LoopKind.OPAQUE)
-            for loop in self.loops
+            loop.kind is LoopKind.LINEAR
+            or (loop.name in summed and loop.kind is not LoopKind.OPAQUE and number != travels)
+            for number, loop in enumerate(self.loops)
         ]
 
     def _layout(self, term: Term, partial: Sequence[bool]) -> _LayoutOfOption:
         numbers = {loop.name: number for number, loop in enumerate(self.loops)}
-        dims = tuple(None if dim.joined or not dim.loops else numbers[dim.loops[0]] for dim in term)
-        loops = zip(self.loops, partial, strict=True)
-        return _LayoutOfOption(
-            len(self.loops), dims, tuple((n, loop.reduction) for n, (loop, sums) in enumerate(loops) if sums)
-        )
+        dims = [None if dim.joined or not dim.loops else numbers[dim.loops[0]] for dim in term]
+        sums = zip(self.loops, partial, strict=True)
+        terms = tuple((n, loop.reduction) for n, (loop, is_sum) in enumerate(sums) if is_sum)
+        stays, travels = (self.ring.stays, self.ring.travels) if self.ring else (None, None)
+        if stays is not None and stays in dims:
+            dims = [None if number == travels else number for number in dims]
+        return _LayoutOfOption(len(self.loops), tuple(dims), terms, travels if travels in dims else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +231,29 @@ class _LayoutOfOption:
     loops    the number of loops of the op
     dims     the number of the loop that splits each dim, or None
     partial  the loops along which the value is partial, with the reduction
+    travels  the loop whose blocks of the value may travel: their terms are added up on the way
     """
 
     loops: int
     dims: tuple[int | None, ...]
     partial: tuple[tuple[int, Reduction], ...]
+    travels: int | None = None
 
     def sharding(self, option: Option) -> Sharding:
         if len(option) != self.loops:
             raise InvalidRule("lists of an option", got=len(option), wanted=f"{self.loops}, one a loop")
         split = tuple([() if loop is None else option[loop] for loop in self.dims])
-        return _sharding(split, tuple([(kind, axis) for loop, kind in self.partial for axis in option[loop]]))
+        added = () if self.travels is None else option[self.travels]
+        terms = [(kind, axis) for loop, kind in self.partial for axis in option[loop] if axis not in added]
+        return _sharding(split, tuple(terms))
 
     def reductions(self, option: Option) -> set[Reduction]:
         return {kind for loop, kind in self.partial if option[loop]}
+
+
+def format_option(option: Option) -> str:
+    """Return the text of an option: the axes of each loop."""
+    return str([list(axes) for axes in option]).replace(" ", "")
 
 
 @lru_cache(1 << 16)

@@ -5,7 +5,8 @@
     gradient                        a result of the backward pass that the update reads or the graph returns
     activation                      any other result of the forward pass, recomputed for the backward pass or not
     temporary                       any other result of the backward pass or the update
-    communication_buffer            the result of a collective while its operand is also live
+    communication_buffer            the result of a collective while its operand is also live, and blocks of an op that
+                                    travel, beside those that the device keeps (`planner.ir.ring`)
 
 Where a collective is the last to read its operand, its result is a buffer while the collective runs. From then on it
 is of the operand's kind, because it is the only copy left. Every byte that `planner.ir.accounting` counts is of
@@ -33,7 +34,7 @@ BUFFER = "communication_buffer"
 class LiveRange:
     """The instructions, first through last, during which a value is of one kind.
 
-    count  how many of it are held: other micro-batches in flight have their own
+    count  how many of it are held: other micro-batches in flight have their own, and blocks that travel have buffers
     """
 
     value: str
@@ -81,6 +82,8 @@ def find_live_ranges(program: Program) -> list[LiveRange]:
                 name: kinds[value] for name, value in zip(instruction.results, instruction.op.values, strict=True)
             }
             ranges += [LiveRange(name, kind_of[name], first[name], last[name]) for name in instruction.results]
+            travelling = instruction.list_ring_blocks(program.mesh)
+            ranges += [LiveRange(name, BUFFER, place, place, blocks.buffers) for name, blocks in travelling]
     for left in find_left_values(program):
         spans = [(start, stop) for start, stop in left.spans if start < stop]
         ranges += [LiveRange(left.name, kind_of[left.name], start, stop - 1, left.count) for start, stop in spans]

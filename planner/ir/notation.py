@@ -11,6 +11,7 @@
     m -> n; opaque m n                  loops of an op that nothing is known of: split where its annotations say so
     x y, x y -> x y; linear 0+1         operands in which the op is linear (jointly; several groups by comma)
     x y, x y -> x y; commutes max 0+1   the same for another reduction: the op of maxima is the maximum of the op
+    s, t -> s; blocked t; ring s t 1    blocks of t may pass round the devices that split s, once
     b {p|z|q} -> b z; size p=3          a size that cannot be inferred from the shapes; [] is a term without dims
 
 A loop that is absent from every result is a *reduction* loop, a blocked loop may not be split, an opaque one sums
@@ -30,7 +31,7 @@ from planner.ir.sharding import Reduction
 
 ELLIPSIS = "..."
 MAX_LENGTH = 4096
-_MODIFIERS = ("reductions", "blocked", "opaque", "linear", "sizes", "commutes")
+_MODIFIERS = ("reductions", "blocked", "opaque", "linear", "sizes", "commutes", "rings")
 _LETTER = re.compile(r"[a-z][a-z0-9_]{0,15}", re.ASCII)
 _DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
 
@@ -64,6 +65,18 @@ Term = tuple[Dim, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class RingLoops:
+    """The loop that stays where it is split, the one whose blocks may pass by all parts of it, and how many times."""
+
+    stays: str
+    travels: str
+    rounds: int
+
+    def __str__(self) -> str:
+        return f"{self.stays} {self.travels} {self.rounds}"
+
+
+@dataclass(frozen=True, slots=True)
 class Pattern:
     """A parsed rule whose loops have no sizes yet."""
 
@@ -75,6 +88,7 @@ class Pattern:
     sizes: tuple[tuple[str, int], ...] = ()
     commutes: tuple[tuple[Reduction, tuple[int, ...]], ...] = ()
     opaque: tuple[str, ...] = ()
+    rings: tuple[RingLoops, ...] = ()
 
     def __str__(self) -> str:
         def terms(side: tuple[Term, ...]) -> str:
@@ -84,6 +98,7 @@ class Pattern:
         text += "".join(f"; {kind} {loop}" for loop, kind in self.reductions)
         text += f"; blocked {' '.join(self.blocked)}" if self.blocked else ""
         text += f"; opaque {' '.join(self.opaque)}" if self.opaque else ""
+        text += "".join(f"; ring {ring}" for ring in self.rings)
         text += "".join(f"; size {loop}={size}" for loop, size in self.sizes)
         groups = ", ".join("+".join(map(str, group)) for group in self.linear)
         text += f"; linear {groups}" if groups else ""
@@ -109,26 +124,52 @@ def _parse(text: str) -> Pattern:
     operands = tuple(map(_term, left.split(","))) if left.strip() else ()
     results = tuple(map(_parse_result_term, right.split(",")))
     loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops} - {ELLIPSIS}
+    modifier_values = _parse_modifiers(modifiers, len(operands), loops)
+    pattern = Pattern(operands, results, **{key: tuple(values) for key, values in modifier_values.items()})
+    _check_rings(pattern)
+    return pattern
+
+
+def _parse_modifiers(modifiers: list[str], operands: int, loops: set[str]) -> dict[str, list[Any]]:
     modifier_values: dict[str, list[Any]] = {key: [] for key in _MODIFIERS}
     for modifier in modifiers:
         word, *rest = modifier.split() or [""]
         if word == "linear":
-            modifier_values["linear"] += [_group(group, len(operands)) for group in " ".join(rest).split(",")]
+            modifier_values["linear"] += [_group(group, operands) for group in " ".join(rest).split(",")]
         elif word == "commutes":
             kind, groups = _commuting(rest), " ".join(rest[1:]).split(",")
-            modifier_values["commutes"] += [(kind, _group(group, len(operands))) for group in groups]
+            modifier_values["commutes"] += [(kind, _group(group, operands)) for group in groups]
         elif word == "size":
             modifier_values["sizes"] += [_size(piece, loops) for piece in rest]
+        elif word == "ring":
+            modifier_values["rings"].append(_ring(rest, loops))
         elif word in ("blocked", "opaque"):
             modifier_values[word] += [_check_loop(loop, loops) for loop in rest]
         elif word in set(Reduction):
             modifier_values["reductions"] += [(_check_loop(loop, loops), Reduction(word)) for loop in rest]
         else:
-            words = f"commutes, blocked, opaque, linear, size, {', '.join(Reduction)}"
+            words = f"commutes, blocked, opaque, linear, ring, size, {', '.join(Reduction)}"
             raise InvalidRule("unknown modifier", got=word, wanted=words)
     for key in ("reductions", "sizes"):
         _check_once([loop for loop, _ in modifier_values[key]], key)
-    return Pattern(operands, results, **{key: tuple(values) for key, values in modifier_values.items()})
+    return modifier_values
+
+
+def _check_rings(pattern: Pattern) -> None:
+    if len(pattern.rings) > 1:
+        raise InvalidRule("rings", got=", ".join(map(str, pattern.rings)), wanted="one at most")
+    for ring in pattern.rings:
+        if ring.travels not in pattern.blocked:
+            raise InvalidRule("loop that travels", got=ring.travels, wanted="a blocked loop")
+        dims = (dim for term in (*pattern.operands, *pattern.results) for dim in term)
+        if shared := [str(dim) for dim in dims if len(dim.loops) > 1 and {ring.stays, ring.travels} & {*dim.loops}]:
+            raise InvalidRule("loop of a ring shares a dim", got=shared[0], wanted="a dim of its own")
+
+
+def _ring(words: list[str], loops: set[str]) -> RingLoops:
+    if len(words) != 3 or not re.fullmatch(r"[1-9]", words[2], re.ASCII) or words[0] == words[1]:
+        raise InvalidRule("ring", got=" ".join(words), wanted="a loop that stays, one that travels, and 1 to 9 rounds")
+    return RingLoops(_check_loop(words[0], loops), _check_loop(words[1], loops), int(words[2]))
 
 
 def _check_once(loops: list[str], key: str) -> None:

@@ -1,7 +1,8 @@
 """The SPMD program: one list of instructions that every device runs, in single-assignment form.
 
 A value is live from the instruction that makes it to the last one that reads it. Arguments and accumulators are live
-from the start, results of the program until the end. Every value has its own buffer.
+from the start, results of the program until the end. Every value has its own buffer. An op whose option lets blocks
+travel sends them itself (`planner.ir.ring`); all else that is sent is a collective of its own.
 
 In a step of several micro-batches the instructions up to `loop_end` run once for each; what they make is dropped after
 each but the last, except for accumulators.
@@ -15,12 +16,13 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.errors import InvalidGraph
+from planner.errors import InvalidGraph, InvalidSharding
 from planner.ir.collectives import Collective
 from planner.ir.graph import Graph, Op, TensorType
 from planner.ir.indexing import Option
 from planner.ir.loop_partition import LoopPartitions, partitioned_sharding
 from planner.ir.mesh import Mesh
+from planner.ir.ring import RingBlocks, list_ring_blocks
 from planner.ir.sharding import Axes, Sharding, shard_shape
 
 GROUPS_SHOWN = 4
@@ -36,6 +38,17 @@ class OpCall:
     operands: tuple[str, ...]
     results: tuple[str, ...]
     loop_partitions: LoopPartitions = ()
+
+    def list_ring_blocks(self, mesh: Mesh) -> list[tuple[str, RingBlocks]]:
+        """Return the values whose blocks travel while the op runs; none: it sends nothing."""
+        listed = list_ring_blocks(self.op.rule, self.option, mesh)
+        return [((self.results if each.is_result else self.operands)[each.place], each) for each in listed]
+
+    def check_no_ring(self) -> None:
+        """Raise InvalidSharding where blocks travel while the op runs."""
+        if axes := self.op.rule.ring_axes(self.option):
+            got, wanted = f"a ring along axes {list(axes)}", "an op that sends nothing, or the format shard-map"
+            raise InvalidSharding("blocks travel while an op runs", where=f"op {self.op.id!r}", got=got, wanted=wanted)
 
     def operand_sharding(self, operand: int, mesh: Mesh) -> Sharding:
         """Return the sharding in which the op reads an operand."""

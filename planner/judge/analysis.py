@@ -109,8 +109,9 @@ class Analysis:
         """Return the bytes received along each set of mesh axes, on the device that receives most there."""
         totals: dict[str, Integers] = {}
         for received, done in zip(self.received, self.program.instructions, strict=True):
-            if isinstance(done, Reshard) and received.any():
-                axes = ",".join(self.program.mesh.names[axis] for axis in done.collective.axes)
+            if received.any():
+                along = done.collective.axes if isinstance(done, Reshard) else done.op.rule.ring_axes(done.option)
+                axes = ",".join(self.program.mesh.names[axis] for axis in along)
                 totals[axes] = totals.get(axes, np.zeros_like(received)) + received
         return {axes: int(received.max()) for axes, received in totals.items()}
 

@@ -85,7 +85,7 @@ class _PinnedCompletion:
         return None
 
     def _allows(self, op: Op, option: Option) -> bool:
-        if op.option is not None and option != Sharding(op.option).complete(len(option), self.model.mesh).split_axes:
+        if op.option is not None and option != op.rule.complete_option(op.option, self.model.mesh):
             return False
         return all(wanted in (None, held) for wanted, held in self._list_uses(op, option))
 

@@ -10,7 +10,8 @@ A head may have a sink: a further score, the same for all queries, whose weight 
 Queries (s) are independent of each other; where they are split, dk and dv are partial sums. dp is a sum over the dims
 of a value (v); where these are split, dq, dk and dmask are partial sums. The softmax needs all keys (t), and q k^T
 needs all dims of a head (e): both loops are blocked. The backward op recomputes p instead of reading it, as T. Dao et
-al., "FlashAttention", 2022, do; z is drawn again by its position (`planner.ops.random_numbers`).
+al., "FlashAttention", 2022, do; z is drawn again by its position (`planner.ops.random_numbers`). With `ring`, blocks of
+keys and values may pass round the devices that split the queries instead (`planner.ops.ring_attention`).
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 from planner.ir.sharding import Shape
-from planner.ops import attribute_types as types
-from planner.ops.attributes import Attribute
+from planner.ops.attention_scores import (
+    ATTRS,
+    CAUSAL,
+    DROPOUT,
+    RING,
+    SINKS,
+    WINDOW,
+    kept,
+    scale_of,
+    score,
+    split_others,
+    sum_to_operand,
+)
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
-from planner.ops.random_numbers import DRAW_FLOPS, SEED, check_probability, draw_mask, keep_scale
-
-CAUSAL = Attribute("causal", types.FLAG, False)
-SCALE: Attribute[float | None] = Attribute("scale", types.NUMBER, None)
-DROPOUT = Attribute("dropout", types.NUMBER, 0)
-WINDOW = Attribute("window", types.whole_number(0), 0)
-"""The last keys that a query attends to, where attention is causal; 0: all up to its own."""
-SINKS = Attribute("sinks", types.FLAG, False)
-"""Whether the last operand is the scores of sinks, [..., 1, 1]; the last gradient is then that of the sinks."""
-ATTRS = (CAUSAL, SCALE, DROPOUT, SEED, WINDOW, SINKS)
+from planner.ops.random_numbers import DRAW_FLOPS, check_probability
+from planner.ops.ring_attention import BACKWARD_RING, FORWARD_RING
 
 
 def _attention_rule(signature: OpSignature) -> str:
@@ -46,7 +50,13 @@ def _attention_rule(signature: OpSignature) -> str:
     if mask and signature.operands[3].shape[-2:-1] == (1,) != signature.operands[0].shape[-2:-1]:
         mask = ", ... 1 t"
     sinks = ", ... 1 1" if signature.read(SINKS) else ""
-    return f"... s e, ... t e, ... t v{mask}{sinks} -> ... s v; blocked t e; linear 2"
+    ring = _ring(signature, mask, rounds=len(FORWARD_RING.rounds))
+    return f"... s e, ... t e, ... t v{mask}{sinks} -> ... s v; blocked t e; linear 2{ring}"
+
+
+def _ring(signature: OpSignature, mask: str, rounds: int) -> str:
+    """Return the modifier for blocks that travel, unless a mask is the same for all queries: it would travel too."""
+    return f"; ring s t {rounds}" if signature.read(RING) and (not mask or mask.endswith("s t")) else ""
 
 
 def _check_options(signature: OpSignature) -> None:
@@ -68,43 +78,13 @@ def _attention_dtypes(signature: OpSignature) -> str | None:
 
 def _attention(local: OpContext, query: Array, key: Array, value: Array, *others: Array) -> Array:
     """Compute softmax(q k^T scale + mask) v. With `causal`, query i, counted over all devices, attends to keys 0..i."""
-    mask, sinks = _mask_and_sinks(local, others)
+    mask, sinks = split_others(local, others)
     weights = _probabilities(local, query, key, mask=mask, sinks=sinks)
-    return local.xp.matmul(weights * _kept(local, weights) if local.read(DROPOUT) else weights, value)
-
-
-def _mask_and_sinks(local: OpContext, others: tuple[Array, ...]) -> tuple[Array | None, Array | None]:
-    """Return the mask and the scores of the sinks, each None where the op has none."""
-    *masks, sinks = others if local.read(SINKS) else (*others, None)
-    return (masks[0] if masks else None), sinks
-
-
-def _kept(local: OpContext, weights: Array) -> Array:
-    """Return z: 0 for the weights that dropout drops, by their positions, and what it multiplies the others by."""
-    count = weights.ndim - 2
-    # The forward rule's `...` names batch dims from the last one, the backward rule from the first.
-    batch = [f"d{dim}" if "d0" in local.spans else f"_{count - 1 - dim}" for dim in range(count)]
-    mask = draw_mask(local, [local.spans[loop] for loop in (*batch, "s", "t")], local.read(DROPOUT))
-    return mask.astype(weights.dtype) * weights.dtype.type(keep_scale(local.read(DROPOUT)))
-
-
-def _scale(local: OpContext, query: Array) -> Array:
-    scale = local.read(SCALE)
-    return query.dtype.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    return local.xp.matmul(weights * kept(local, weights) if local.read(DROPOUT) else weights, value)
 
 
 def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | None, sinks: Array | None) -> Array:
-    xp = local.xp
-    scores = xp.matmul(query, key.swapaxes(-1, -2)) * _scale(local, query)
-    if local.read(CAUSAL):
-        rows = local.spans["s"].start + xp.arange(scores.shape[-2])[:, None]
-        columns, window = xp.arange(scores.shape[-1])[None, :], local.read(WINDOW)
-        visible = columns <= rows
-        if window:
-            visible = visible & (columns > rows - window)
-        scores = xp.where(visible, scores, query.dtype.type(-math.inf))
-    if mask is not None:
-        scores = xp.where(mask, scores, query.dtype.type(-math.inf)) if mask.dtype == bool else scores + mask
+    xp, scores = local.xp, score(local, query, key, mask=mask)
     highest = scores.max(axis=-1, keepdims=True)
     if sinks is None:
         powers = xp.exp(scores - highest)
@@ -178,7 +158,8 @@ def _backward_rule(signature: OpSignature) -> str:
     made = mask if made_count == 4 else ""
     sinks = f", {_leading(signature.operands[-1].shape[:-2], batch)} 1 1" if has_sinks else ""
     read = f"{query} s e, {key} t e, {value} t v, {query} s v{mask}{sinks}"
-    return f"{read} -> {query} s e, {key} t e, {value} t v{made}{sinks}; blocked t e; linear 3"
+    ring = _ring(signature, mask, rounds=len(BACKWARD_RING.rounds))
+    return f"{read} -> {query} s e, {key} t e, {value} t v{made}{sinks}; blocked t e; linear 3{ring}"
 
 
 def _leading(shape: Shape, batch: Shape) -> str:
@@ -192,30 +173,23 @@ def _backward(
     local: OpContext, query: Array, key: Array, value: Array, grad: Array, *others: Array
 ) -> tuple[Array, ...]:
     xp = local.xp
-    mask, sinks = _mask_and_sinks(local, others)
+    mask, sinks = split_others(local, others)
     weights = _probabilities(local, query, key, mask=mask, sinks=sinks)
     change, used = xp.matmul(grad, value.swapaxes(-1, -2)), weights
     if local.read(DROPOUT):
-        kept = _kept(local, weights)
-        change, used = change * kept, weights * kept
+        drawn = kept(local, weights)
+        change, used = change * drawn, weights * drawn
     mean = (change * weights).sum(axis=-1, keepdims=True)
-    scale, in_sinks = _scale(local, query), []
+    scale, in_sinks = scale_of(local, query), []
     if sinks is not None:
         taken = 1 - weights.sum(axis=-1, keepdims=True)
-        in_sinks.append(_sum_to_operand(-taken * mean, sinks))
+        in_sinks.append(sum_to_operand(-taken * mean, sinks))
     change = weights * (change - mean)
-    in_mask = (_sum_to_operand(change, mask),) if len(local.shapes) == 4 + len(in_sinks) else ()
+    in_mask = (sum_to_operand(change, mask),) if len(local.shapes) == 4 + len(in_sinks) else ()
     in_key = xp.matmul(change.swapaxes(-1, -2), query) * scale
     in_value = xp.matmul(used.swapaxes(-1, -2), grad)
-    gradients = xp.matmul(change, key) * scale, _sum_to_operand(in_key, key), _sum_to_operand(in_value, value)
+    gradients = xp.matmul(change, key) * scale, sum_to_operand(in_key, key), sum_to_operand(in_value, value)
     return (*gradients, *in_mask, *in_sinks)
-
-
-def _sum_to_operand(gradient: Array, operand: Array) -> Array:
-    """Sum a gradient over the dims in which its operand is broadcast or that it lacks."""
-    gradient = gradient.sum(axis=tuple(range(gradient.ndim - operand.ndim)))
-    axes = tuple(axis for axis in range(operand.ndim) if gradient.shape[axis] != operand.shape[axis])
-    return gradient.sum(axis=axes, keepdims=True) if axes else gradient
 
 
 def _backward_dtypes(signature: OpSignature) -> str | None:
@@ -241,6 +215,7 @@ OP_DEFS = (
         attrs=ATTRS,
         flops_fraction=_computed_fraction(_forward_flops),
         aligned_loops=("s", "t"),
+        ring=FORWARD_RING,
     ),
     OpDef(
         "scaled_dot_product_attention_backward",
@@ -251,5 +226,6 @@ OP_DEFS = (
         attrs=ATTRS,
         flops_fraction=_computed_fraction(_backward_flops),
         aligned_loops=("s", "t"),
+        ring=BACKWARD_RING,
     ),
 )

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float, is_integer
-from planner.ops.attention import SCALE, SINKS
+from planner.ops.attention_scores import SCALE, SINKS
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
 
 OPERANDS = "query, cached keys, cached values, new key, new value, length"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -86,6 +86,40 @@ class OpContext:
 
 
 Compute = Callable[..., Any]
+State = tuple[Array, ...]
+"""What a device keeps between the steps of a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingRound:
+    """One round of the blocks that travel; `operands` are the device's own, with the travelling ones of the step.
+
+    begin   (local, operands, state at the end of the round before) -> state
+    step    (local, operands, state, sums) -> (state, sums): adds what one block contributes; `local` has the span of
+            the block, `sums` are the blocks of results that travel (none before the last round)
+    share   of the op's work that the round does
+    """
+
+    begin: Callable[[OpContext, Sequence[Array], State], State]
+    step: Callable[[OpContext, Sequence[Array], State, State], tuple[State, State]]
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RingDef:
+    """How an op runs while blocks pass round a ring of devices (`planner.ir.ring`).
+
+    rounds  as many as the op's rule says
+    finish  (local, operands, state, sums) -> results, of which `sums` are those whose blocks have travelled
+    """
+
+    rounds: tuple[RingRound, ...]
+    finish: Callable[[OpContext, Sequence[Array], State, State], tuple[Array, ...]]
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of the op's work that each round does."""
+        return tuple(each.share for each in self.rounds)
 
 
 def same_dtype(signature: OpSignature) -> str | None:
@@ -131,6 +165,7 @@ class OpDef:
     padding         value that windows read beyond the ends of an operand
     flops_fraction  (attributes, loop sizes) -> fraction of the flops that is computed; None: all of them
     aligned_loops   loops over positions of one sequence: where their sizes are equal, a smaller program keeps them so
+    ring            how it runs while blocks pass round a ring of devices, where its rule has one
     """
 
     name: str
@@ -144,6 +179,7 @@ class OpDef:
     padding: float = 0
     flops_fraction: Callable[[Mapping[str, object], Mapping[str, int]], float] | None = None
     aligned_loops: tuple[str, ...] = ()
+    ring: RingDef | None = None
 
     def notation(self, signature: OpSignature) -> str:
         """Return the rule of an op with this signature. Raises InvalidGraph for wrong attributes or dtypes."""

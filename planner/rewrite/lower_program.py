@@ -14,7 +14,7 @@ def lower_program(program: Program) -> SpmdProgram:
     """Return the same computation over local tensors, on a mesh named `mesh`.
 
     A reshard becomes the calls of `write_moves`; values keep their names. Raises InvalidRequest for a step of several
-    micro-batches, which is a loop.
+    micro-batches, which is a loop, and InvalidSharding for an op that sends blocks while it runs.
     """
     if program.graph.microbatches > 1:
         got = f"a step of {program.graph.microbatches} micro-batches"
@@ -28,6 +28,7 @@ def lower_program(program: Program) -> SpmdProgram:
     for done in program.instructions:
         operands = tuple(names[name] for name in done.operands)
         if isinstance(done, OpCall):
+            done.check_no_ring()
             build.append(LocalOp(done.op, done.option, operands, done.results, done.loop_partitions, MESH))
             continue
         source, target, written = program.values[done.operand], program.values[done.result], len(build.instructions)

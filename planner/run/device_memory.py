@@ -29,10 +29,10 @@ class DeviceMemory:
 
     @contextmanager
     def time_op(self, place: int) -> Iterator[None]:
-        """Take the time of an op of the device."""
+        """Take the time of an op of the device, or of one of its steps: they are added up."""
         start = time.perf_counter()
         yield
-        self.seconds[place] = time.perf_counter() - start
+        self.seconds[place] = self.seconds.get(place, 0.0) + time.perf_counter() - start
 
     def adopt(self, array: Array, others: list[Array] | None = None) -> Array:
         """Return the array as the device keeps it.
@@ -51,7 +51,7 @@ class DeviceMemory:
         """Measure the pool between two instructions."""
 
     def finish(self) -> None:
-        """Wait for the device and complete `seconds`."""
+        """Wait for the device and complete `seconds`, which are those of all runs of an instruction."""
 
     @property
     def measured_peak(self) -> tuple[int, int] | None:
@@ -66,7 +66,7 @@ class GpuDeviceMemory(DeviceMemory):
         super().__init__()
         self.cuda = cupy.cuda
         self.memory, self.stream = self.cuda.MemoryPool(), self.cuda.Stream(non_blocking=False)
-        self.events: dict[int, tuple[Any, Any]] = {}
+        self.events: list[tuple[int, Any, Any]] = []
         self.live = self.measured = self.predicted = 0
 
     @contextmanager
@@ -76,7 +76,7 @@ class GpuDeviceMemory(DeviceMemory):
             start.record(self.stream)
             yield
             stop.record(self.stream)
-        self.events[place] = start, stop
+        self.events.append((place, start, stop))
 
     def adopt(self, array: Array, others: list[Array] | None = None) -> Array:
         if others is not None and array.base is None and not any(array is other for other in others):
@@ -96,8 +96,9 @@ class GpuDeviceMemory(DeviceMemory):
 
     def finish(self) -> None:
         self.stream.synchronize()
-        for place, (start, stop) in self.events.items():
-            self.seconds[place] = self.cuda.get_elapsed_time(start, stop) / 1e3
+        for place, start, stop in self.events:
+            self.seconds[place] = self.seconds.get(place, 0.0) + self.cuda.get_elapsed_time(start, stop) / 1e3
+        self.events.clear()
 
     @property
     def measured_peak(self) -> tuple[int, int]:

@@ -25,8 +25,9 @@ from planner.ir.sharding import Sharding, held_bounds, shard_bounds
 from planner.run.backend import round_to_dtype
 from planner.run.collectives import Reducer, run_collective
 from planner.run.device_memory import make_device_memory
-from planner.run.local_op import run_op
+from planner.run.local_op import prepare_op, run_op
 from planner.run.redistribution import PlacedArrays, exchange_cells
+from planner.run.ring import run_ring
 from planner.run.transport import LocalTransport, Transport
 from planner.run.undef import poison_value
 
@@ -203,20 +204,12 @@ class Executor:
             wire = self.fabric.communicator(group.tolist())
             here = group[list(wire.here)].tolist()
             arrays = [self.held[device][done.operand] for device in here]
-            results, received = run_collective(
-                self.xp,
-                done.collective,
-                source.sharding.reduction,
-                shards=arrays,
-                held=held[group],
-                wanted=wanted[group],
-                wire=wire,
-            )
+            bounds = {"held": held[group], "wanted": wanted[group]}
+            reduction = source.sharding.reduction
+            results, received = run_collective(self.xp, done.collective, reduction, shards=arrays, **bounds, wire=wire)
             self.received[place, group] += np.array(received) * source.type.itemsize
             for device, result in zip(here, results, strict=True):
-                self._store(
-                    done.result, device, round_to_dtype(self.xp, result, source.type.dtype, precision=self.precision)
-                )
+                self._store(done.result, device, self._round(done.result, result))
 
     def _exchange(self, move: Collective, source: Sharding, shards: Mapping[int, Array], *, name: str) -> list[int]:
         """Make a value from shards laid out as `source`, and return the elements that every device receives."""
@@ -228,30 +221,54 @@ class Executor:
         others = (mesh.group_index(target.partial) > 0).tolist()
         sizes = (bounds[..., 1] - bounds[..., 0]).tolist()
         targets = {device: self.xp.full(sizes[device], fills[others[device]], dtype) for device in shards}
-        held, results = (
-            PlacedArrays(shards, held_bounds(source, shape, mesh)[..., 0]),
-            PlacedArrays(targets, bounds[..., 0]),
-        )
+        held = PlacedArrays(shards, held_bounds(source, shape, mesh)[..., 0])
+        results = PlacedArrays(targets, bounds[..., 0])
         reducer = Reducer.of(self.xp, source.reduction)
         transfers = plan_transfers(source, target, shape, mesh, move.axes)
         exchange_cells(self.xp, wire, reducer, done=transfers, held=held, wanted=results)
         for device, array in targets.items():
-            self._store(name, device, round_to_dtype(self.xp, array, value.type.dtype, precision=self.precision))
+            self._store(name, device, self._round(name, array))
         return wire.received
 
+    def _round(self, name: str, array: Array) -> Array:
+        """Return an array with the precision of a value."""
+        return round_to_dtype(self.xp, array, self.program.values[name].type.dtype, precision=self.precision)
+
     def _run(self, done: OpCall, place: int) -> None:
+        mesh, axes = self.program.mesh, done.op.rule.ring_axes(done.option)
+        if axes:
+            for group in mesh.groups(axes).tolist():
+                if not self.held.keys().isdisjoint(group):
+                    self._run_ring(done, place, group)
+            return
         for device, held in self.held.items():
             operands = [held[name] for name in done.operands]
             with self.homes[device].time_op(place):
-                results = run_op(
-                    done, self.program.mesh, device, operands=operands, xp=self.xp, precision=self.precision
-                )
-            for name, array in zip(done.results, results, strict=True):
-                if done.op.accumulates and self.microbatch:
-                    dtype = self.program.values[name].type.dtype
-                    held[name][...] = round_to_dtype(self.xp, held[name] + array, dtype, precision=self.precision)
-                else:
-                    self._store(name, device, array, beside=operands)
+                results = run_op(done, mesh, device, operands=operands, xp=self.xp, precision=self.precision)
+            self._keep_results(done, device, results)
+
+    def _run_ring(self, done: OpCall, place: int, group: list[int]) -> None:
+        """Run an op whose blocks travel on the devices of one ring that are here."""
+        mesh, wire, runs = self.program.mesh, self.fabric.communicator(group), {}
+        for number in wire.here:
+            device = group[number]
+            operands = [self.held[device][name] for name in done.operands]
+            runs[number] = prepare_op(done, mesh, device, operands=operands, xp=self.xp, precision=self.precision)
+        sizes = [self.program.values[name].type.itemsize for name in done.operands]
+        for member in run_ring(runs, sizes, wire=wire, timer=lambda device: self.homes[device].time_op(place)):
+            device = member.run.device
+            self._keep_results(done, device, member.results)
+            self.received[place, device] += member.received
+            self.peak[device] = max(self.peak[device], self.alive[device] + member.buffers)
+
+    def _keep_results(self, done: OpCall, device: int, results: Sequence[Array]) -> None:
+        held = self.held[device]
+        operands = [held[name] for name in done.operands]
+        for name, array in zip(done.results, results, strict=True):
+            if done.op.accumulates and self.microbatch:
+                held[name][...] = self._round(name, held[name] + array)
+            else:
+                self._store(name, device, array, beside=operands)
 
     def end_instruction(self, place: int, names: tuple[str, ...]) -> None:
         """Update the peak while operands and results are alive, then drop what nobody reads again."""

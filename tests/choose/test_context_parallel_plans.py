@@ -29,12 +29,12 @@ SEQUENCE, HEADS, KEY_HEADS, HEAD, BF16 = 8192, 64, 8, 128, 2
 ATTENTION = "scaled_dot_product_attention"
 
 
-def layer(mesh: Mesh, *, gathers_keys: bool) -> Graph:
+def layer(mesh: Mesh, *, gathers_keys: bool = False, sequence: int = SEQUENCE, ring: bool = False) -> Graph:
     """A layer of Llama-70B: parameters on every device, tokens in blocks of the sequence.
 
     `gathers_keys`: attention reads queries in blocks of the sequence, so that keys and values are gathered.
     """
-    document = import_zoo("llama-70b", layers=1, batch=1, seq=SEQUENCE, vocabulary=512)
+    document = import_zoo("llama-70b", layers=1, batch=1, seq=sequence, vocabulary=512, ring_attention=ring)
     graph = load_graph(GraphDocument.model_validate(document), mesh)
     whole = [each for each in graph.inputs if each.kind == "parameter"]
     pins = [Annotation(each.id, Sharding(tuple(() for _ in each.type.shape))) for each in whole]
@@ -93,6 +93,22 @@ def test_fewer_heads_of_keys_than_devices_leave_the_sequence_split_and_gather_ke
     assert attention_split(program)["s"] == (0,)
     kinds = [each.collective.kind for each in program.instructions if isinstance(each, Reshard)]
     assert kinds == [Kind.ALL_GATHER] * 2
+
+
+@pytest.mark.parametrize(("sequence", "travels"), [(SEQUENCE, False), (16 * SEQUENCE, True)])
+def test_a_ring_is_chosen_where_computing_on_a_block_hides_sending_it(sequence: int, travels: bool) -> None:
+    mesh = Mesh.parse("cp=16")
+    graph = layer(mesh, sequence=sequence, ring=True)
+    found = plan(graph, mesh, load_profile("h100-sxm"), request=Request(gap=5e-3, deterministic=True))
+    gathered = plan(layer(mesh, sequence=sequence), mesh, load_profile("h100-sxm"), request=found.request)
+    split = attention_split(program_of(found))
+    assert split["s"] == (0,)
+    assert split["t"] == ((0,) if travels else ())
+    assert ((found.certificate.objective_s or 0) < gathered.certificate.bound_s) == travels
+    verdict = validate_plan(found).verdict
+    assert verdict is not None
+    assert (verdict.verdict, verdict.counted_bytes) == ("equal", verdict.predicted_bytes)
+    assert verdict.counted_peak_bytes == verdict.predicted_peak_bytes
 
 
 def test_the_layer_is_run_and_counted() -> None:

@@ -34,6 +34,7 @@ from tests.testing.small_graphs import (
     partial_sums,
     product_and_relu,
     read_and_returned,
+    ring,
     shared_input,
     shared_result,
     square,
@@ -54,6 +55,7 @@ EVERYTHING: list[tuple[Callable[[], Graph], str]] = [
     (output_twice, "2x2"),
     (read_and_returned, "2"),
     (convolved, "2"),
+    (ring, "2"),
 ]
 IDS = [f"{graph.__name__} {mesh}" for graph, mesh in EVERYTHING]
 # Seconds each, and with their like on fewer devices below.

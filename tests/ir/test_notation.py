@@ -53,7 +53,7 @@ REFUSED = [
     ("a) b -> a b", "brackets do not match", "a) b", "')'"),
     ("(a (b c)) -> a b c", "brackets do not match", "(a (b c))", "'('"),
     ("a {b -> a b", "brackets do not match", "a {b", "'{'"),
-    ("a -> a; split a", "unknown modifier", "split", "blocked, opaque, linear, size, sum, max"),
+    ("a -> a; split a", "unknown modifier", "split", "blocked, opaque, linear, ring, size, sum, max"),
     ("a -> a;", "unknown modifier", "", "blocked"),
     ("a -> a; generic a", "unknown modifier", "generic", "bitwise_xor"),
     ("a -> a; max b", "modifier names no loop", "b", "['a']"),

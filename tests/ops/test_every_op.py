@@ -21,6 +21,7 @@ from planner.ops import OPS, Array, OpContext, OpDef
 from tests.testing.op_case import Case, of
 from tests.testing.op_cases import CASES
 from tests.testing.op_trials import Trial
+from tests.testing.ring_cases import RING_CASES
 from tests.testing.seeds import of_the_day
 
 MESHES = [Mesh.parse("4"), Mesh.parse("2x4"), Mesh.parse("2x2x2")]
@@ -71,6 +72,27 @@ def test_a_row_gives_the_same_result_in_parts_and_whole(op: str) -> None:
     assert cases
     for case in cases:
         assert check_row(OPS[op], case, EIGHTH) >= len(MESHES), f"{case}: nothing was run"
+
+
+def test_blocks_that_travel_give_the_same_result() -> None:
+    """A round of steps gives what the op computes whole; nothing travels where blocks would be uneven."""
+    rings: dict[bool, int] = {True: 0, False: 0}
+    for case in RING_CASES:
+        for mesh in MESHES:
+            trial = Trial(OPS[case.op], case)
+            around = [option for option in enumerate_options(trial.rule, mesh) if trial.rule.ring_axes(option)]
+            rings[bool(around)] += 1
+            for option in EIGHTH(around):
+                assert trial.rule.is_allowed(option, mesh)
+                assert trial.rule.uses_axes_once(option)
+                trial.check(option, mesh)
+    assert rings == {True: 24, False: 30}
+
+
+@pytest.mark.parametrize("op", [name for name, row in OPS.items() if row.ring])
+def test_a_rule_has_as_many_rounds_as_its_row(op: str) -> None:
+    rules = [Trial(OPS[op], case).rule for case in RING_CASES if case.op == op]
+    assert {rule.ring.rounds for rule in rules if rule.ring} == {len(OPS[op].ring.rounds)}  # type: ignore[union-attr]
 
 
 def test_every_row_has_a_case() -> None:

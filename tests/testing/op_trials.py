@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
-from itertools import product
-from operator import mul
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
+from operator import itemgetter, mul
 
 import numpy as np
 
@@ -75,14 +76,13 @@ class Trial:
             self.case.attrs.get("beyond", ""), (0, size)
         )
 
-    def _run(self, option: Option, mesh: Mesh, device: int, operands: list[Array]) -> tuple[Array, ...]:
+    def _context(self, option: Option, mesh: Mesh, device: int) -> OpContext:
         spans = {
             loop.name: Span(held.start, held.stop, loop.size)
             for loop, axes in zip(self.rule.loops, option, strict=True)
             if loop.kind is not LoopKind.LINEAR
             for held in [block(loop.size, mesh.group_size(axes), place(mesh, device, axes))]
         }
-        operands = [self._windows(i, option, mesh, device, spans, array) for i, array in enumerate(operands)]
         shapes = tuple(
             tuple(
                 held.stop - held.start
@@ -92,13 +92,41 @@ class Trial:
             for i, kind in enumerate(self.case.results)
         )
         dtypes = tuple(np.dtype(NUMPY[kind.dtype]) for kind in self.case.results)
-        made = self.row.compute(OpContext(np, self.case.attrs, spans, shapes, dtypes), *operands)
+        return OpContext(np, self.case.attrs, spans, shapes, dtypes)
+
+    def _run(self, option: Option, mesh: Mesh, device: int, operands: list[Array]) -> tuple[Array, ...]:
+        local = self._context(option, mesh, device)
+        read = [self._windows(i, option, mesh, device, local.spans, array) for i, array in enumerate(operands)]
+        made = self.row.compute(local, *read)
         results = tuple(np.asarray(each) for each in (made if isinstance(made, tuple) else (made,)))
-        assert tuple(each.shape for each in results) == shapes, f"{option}: local shapes"
+        assert tuple(each.shape for each in results) == local.shapes, f"{option}: local shapes"
         return results
 
+    def _run_ring(
+        self, option: Option, mesh: Mesh, group: list[int], held: list[list[Array]]
+    ) -> list[tuple[Array, ...]]:
+        """Return the results of the devices of a ring. Nothing is sent: device i reads the block of i - r at step r."""
+        assert self.row.ring is not None
+        assert self.rule.ring is not None
+        ins, outs = self.rule.travelling
+        contexts, n = [self._context(option, mesh, device) for device in group], len(group)
+        own = [[array[device] for array in held] for device in group]
+        states: list[tuple[Array, ...]] = [()] * n
+        sums: list[tuple[Array, ...]] = [()] * n
+        for each in self.row.ring.rounds:
+            states = [each.begin(*given) for given in zip(contexts, own, states, strict=True)]
+            is_last = each is self.row.ring.rounds[-1]
+            sums = [tuple(np.zeros(local.shapes[k], local.dtypes[k]) for k in outs if is_last) for local in contexts]
+            for step, i in product(range(n), range(n)):
+                block = (i - step) % n
+                loop = self.rule.loops[self.rule.ring.travels].name
+                local = replace(contexts[i], spans={**contexts[i].spans, loop: contexts[block].spans[loop]})
+                read = [own[block if k in ins else i][k] for k in range(len(held))]
+                states[i], sums[block] = each.step(local, read, states[i], sums[block])
+        return [self.row.ring.finish(*given) for given in zip(contexts, own, states, sums, strict=True)]
+
     def _windows(
-        self, operand: int, option: Option, mesh: Mesh, device: int, spans: dict[str, Span], array: Array
+        self, operand: int, option: Option, mesh: Mesh, device: int, spans: Mapping[str, Span], array: Array
     ) -> Array:
         """Return a device's part of an operand as the array function sees it: for windows, all that they reach."""
         if operand not in self.rule.windows:
@@ -120,7 +148,12 @@ class Trial:
     def check(self, option: Option, mesh: Mesh) -> None:
         """Assert that the parts assemble to the whole result."""
         held = [self._laid_out(i, self.rule.read_sharding(i, option, mesh), mesh) for i in range(len(self.operands))]
-        made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
+        if axes := self.rule.ring_axes(option):
+            groups = mesh.groups(axes).tolist()
+            rings = [zip(group, self._run_ring(option, mesh, group, held), strict=True) for group in groups]
+            made = [results for _, results in sorted(chain(*rings), key=itemgetter(0))]
+        else:
+            made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
         for i, whole in enumerate(self.whole):
             sharding = self.rule.result_sharding(i, option)
             got = unshard_array([results[i] for results in made], sharding, whole.shape, mesh)

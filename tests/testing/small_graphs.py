@@ -68,6 +68,12 @@ def read_and_returned() -> Graph:
     return s.graph(s.op("exp", [made], (4096,)), made)
 
 
+def ring() -> Graph:
+    s = Sketch()
+    operands = [s.input(512, 4), s.input(512, 4), s.input(512, 4)]
+    return s.graph(s.op("scaled_dot_product_attention", operands, (512, 4), ring=True))
+
+
 def convolved() -> Graph:
     s = Sketch()
     made = s.op("convolution", [s.input(1, 1, 6000), s.input(1, 1, 5)], (1, 1, 6000), padding=[2])

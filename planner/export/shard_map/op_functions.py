@@ -16,6 +16,7 @@ import numpy as np
 from planner.errors import InvalidSharding
 from planner.export.shard_map.device_classes import DeviceClass, group_devices
 from planner.export.shard_map.padding import fit_shape
+from planner.export.shard_map.ring import RingWriter
 from planner.export.shard_map.traced_module import TracedArrayModule
 from planner.export.shard_map.tracer import TracedArray, TracedBound, TracePage, UndecidedBranch, UntraceableOperation
 from planner.ir.dtypes import DTYPE_BYTES
@@ -66,6 +67,9 @@ class OpFunctions:
         if key not in self.named:
             name = self.named[key] = f"{op.op}_{next(self.numbers)}"
             groups = group_devices(run, self.mesh)
+            if len(groups) > 1 and op.rule.ring_axes(run.option):
+                what, where = "blocks travel between devices that run different code", f"op {op.id!r} ({op.op})"
+                raise InvalidSharding(what, where=where, got=f"{len(groups)} sorts", wanted="even blocks")
             names = [name] if len(groups) == 1 else [f"{name}_{k}" for k in range(len(groups))]
             for each, group in zip(names, groups, strict=True):
                 _FunctionWriter(run, group, self.mesh, read, made, self.texts).function(each)
@@ -111,14 +115,24 @@ class _FunctionWriter:
             raise UntraceableOperation("it has a rule but no array function")
         dtypes = tuple(jax_dtype(kind.dtype) for kind in op.results)
         part = self.group.parts[0]
-        # A position outside a table is refused where a program runs; a jitted one reads zeros there.
-        local = OpContext(TracedArrayModule(page), op.attrs, self._spans(page), part.shapes, dtypes, is_strict=False)
+
+        def on_page(page: TracePage) -> OpContext:
+            # A position outside a table is refused where a program runs; a jitted one reads zeros there.
+            return OpContext(TracedArrayModule(page), op.attrs, self._spans(page), part.shapes, dtypes, is_strict=False)
+
+        local = on_page(page)
         kinds = [jax.ShapeDtypeStruct(kind.shape, jax_dtype(kind.dtype)) for kind in self.read]
         held = [TracedArray(page, name, kind) for name, kind in zip(names, kinds, strict=True)]
         arrays = [self._fitted(array, shape) for array, shape in zip(held, self.group.read, strict=True)]
         for position, window in part.windows.items():
             arrays[position] = window.cut(local.xp, arrays[position], row.padding)
-        computed = row.compute(local, *arrays)
+        if op.rule.ring_axes(self.run.option):
+            if row.ring is None:
+                raise UntraceableOperation("it has no function for blocks that travel")
+            ring = RingWriter(self.run, self.mesh, page, on_page)
+            computed = row.ring.finish(local, arrays, *map(tuple, ring.results(arrays, row.ring.rounds)))
+        else:
+            computed = row.compute(local, *arrays)
         results = list(computed) if isinstance(computed, tuple) else [computed]
         cast_results = [self._as(each, *wanted) for each, *wanted in zip(results, part.shapes, dtypes, strict=True)]
         return [self._fitted(array, shape) for array, shape in zip(cast_results, self.made, strict=True)]

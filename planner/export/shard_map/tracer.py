@@ -44,16 +44,20 @@ class UndecidedBranch(Exception):
 
 @dataclass
 class TracePage:
-    """The lines of one function; `answers` are the answers to the truth values it asks for, in their order."""
+    """The lines of one function; `answers` are the answers to the truth values it asks for, in their order.
+
+    Names of results begin with `prefix`.
+    """
 
     answers: Sequence[bool] = ()
+    prefix: str = "v"
     lines: list[str] = field(default_factory=list)
     asked: int = 0
 
     def line(self, text: str, make: Callable[..., Any], *parts: Any, fresh: bool = False) -> Any:
         """Record the result of `make` applied to the parts, some of them recorded arrays, under a new name."""
         kinds = _evaluate_shape(make, parts)
-        name = f"v{len(self.lines)}"
+        name = f"{self.prefix}{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         if isinstance(kinds, (tuple, list)):
             return tuple(TracedArray(self, f"{name}[{k}]", kind) for k, kind in enumerate(kinds))

@@ -61,10 +61,11 @@ class AtenFunctions:
     def of(self, run: OpCall, read: Sequence[ShardedValue]) -> str:
         """Return the name of the function of an op whose operands are held as `read` says.
 
-        Raises InvalidSharding, naming the op, for one whose code depends on values that only devices know, or that
-        PyTorch cannot compute.
+        Raises InvalidSharding, naming the op, for one whose code depends on values that only devices know, that sends
+        blocks while it runs, or that PyTorch cannot compute.
         """
         op = run.op
+        run.check_no_ring()
         key = repr((op.op, sorted(op.attrs.items()), read, op.results, run.option, run.loop_partitions, op.rule.sizes))
         if key not in self.named:
             name = self.named[key] = f"{op.op}_{next(self.numbers)}"

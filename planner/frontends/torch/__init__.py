@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InvalidRequest
+from planner.frontends.ring_attention import offer_rings
 from planner.frontends.torch.saved_json import read_saved
 from planner.frontends.zoo.update import MasterMode, Training, parse_training
 
@@ -54,6 +55,7 @@ def import_torch(
     train: str | None = None,
     clip_grad_norm: float | None = None,
     master: MasterMode = "auto",
+    ring_attention: bool = False,
 ) -> dict[str, Any]:
     """Return the graph document of `model` on `batch` sequences of `seq` tokens.
 
@@ -66,7 +68,8 @@ def import_torch(
     No weight is allocated, read or downloaded. `train` names the optimizer of a training step, such as `adamw` or
     `adamw:lr=3e-4` (`planner.frontends.zoo.OPTIMIZERS`), for which a module of your own returns its loss; None means a
     forward pass. Parameters that do not require a gradient are not updated. `clip_grad_norm` and `master` are those of
-    `planner.frontends.zoo.update.Training`.
+    `planner.frontends.zoo.update.Training`. With `ring_attention` blocks of keys and values may pass round the devices
+    that split a sequence.
 
     Raises InvalidRequest for a model that cannot be built, InvalidGraph for one that cannot be traced and
     UnsupportedOp for ATen calls that cannot be expressed. Warns of calls that are planned replicated.
@@ -76,12 +79,15 @@ def import_torch(
         from planner.frontends.torch import capture, serialized
 
         if model.endswith(FILES):
-            return build_graph_document(serialized.read_program(Path(model)), Path(model).stem, training)
-        options = capture.CaptureOptions(layers, dtype, {} if config is None else dict(config))
-        program = capture.export_model(model, batch, seq, options=options, train=training is not None)
+            name, program = Path(model).stem, serialized.read_program(Path(model))
+        else:
+            options = capture.CaptureOptions(layers, dtype, {} if config is None else dict(config))
+            name = model.rpartition(":")[2]
+            program = capture.export_model(model, batch, seq, options=options, train=training is not None)
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    return build_graph_document(program, model.rpartition(":")[2], training)
+    document = build_graph_document(program, name, training)
+    return offer_rings(document) if ring_attention else document
 
 
 def import_serialized(data: bytes, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from planner.errors import InvalidRequest
 from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.ring_attention import offer_rings
 from planner.frontends.zoo.families import build_logits
 from planner.frontends.zoo.model_builder import KeyValueCache, ModelBuilder
 from planner.frontends.zoo.models import MAX_SIZE, MODELS, Model, find_model
@@ -46,6 +47,7 @@ def import_zoo(
     capacity: float = 1.0,
     prefill: bool = False,
     decode: bool = False,
+    ring_attention: bool = False,
     **sizes: int | None,
 ) -> dict[str, Any]:
     """Return the graph document of a published model (a key of MODELS).
@@ -63,6 +65,8 @@ def import_zoo(
     and its `length`, its outputs are the logits, the next length, and the new key and value of every layer, which are
     to be written into the cache.
 
+    With `ring_attention` blocks of keys and values may pass round the devices that split a sequence.
+
     Raises InvalidRequest for a name, an option or sizes that do not exist or contradict each other.
     """
     shape = find_model(name, sizes)
@@ -76,17 +80,19 @@ def import_zoo(
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
     if sum((prefill, decode, training is not None)) > 1:
         raise InvalidRequest("kinds of graph", got="several", wanted="one of prefill, decode and train")
+    finish = offer_rings if ring_attention else dict
     builder = ModelBuilder(computed, parameter_dtype=stored)
     ids = builder.input("input_ids", [batch, 1 if decode else seq], "input", dtype="i64")
     if prefill or decode:
-        return builder.document(name, _infer(builder, shape, ids, tokens=seq if decode else 0, capacity=capacity))
+        outputs = _infer(builder, shape, ids, tokens=seq if decode else 0, capacity=capacity)
+        return finish(builder.document(name, outputs))
     logits = build_logits(builder, shape, ids, capacity=capacity)
     outputs = [logits]
     if training is not None:
         outputs = append_training_step(
             builder, logits, builder.input("labels", [batch, seq], "input", dtype="i64"), training=training
         )
-    return builder.document(name, outputs)
+    return finish(builder.document(name, outputs))
 
 
 def _choose_dtypes(dtype: str, precision: Precision | None) -> tuple[str, str]:
