@@ -7,8 +7,9 @@ calculation for softmax", 2018):
     m' = max(m, max(scores))              p = exp(scores - m')
     l' = l exp(m - m') + sum(p)            o' = o exp(m - m') + (p z) v
 
-A sink is a score that comes first: m = sink, l = 1. The backward op reads no m and l. Its first round finds them and
-D = sum_t(dp p), with two of its five products; the second has all five, and the gradients of each block travel with it.
+What is carried from step to step has 32 bits or more: n roundings would add up. A sink is a score that comes first:
+m = sink, l = 1. The backward op reads no m and l. Its first round finds them and D = sum_t(dp p), with two of its five
+products; the second has all five, and the gradients of each block travel with it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,20 @@ from planner.ops.op_def import Array, OpContext, RingDef, RingRound, State
 
 def _begin_softmax(local: OpContext, query: Array, sinks: Array | None, *, width: int) -> State:
     """Return m, l and a sum of `width` columns, before any key."""
-    xp, rows = local.xp, query.shape[:-1]
-    shares = xp.zeros((*rows, width), query.dtype)
+    xp, rows, dtype = local.xp, query.shape[:-1], _carried_dtype(query)
+    shares = xp.zeros((*rows, width), dtype)
     if sinks is None:
-        return xp.full((*rows, 1), -math.inf, query.dtype), xp.zeros((*rows, 1), query.dtype), shares
-    return xp.broadcast_to(sinks, (*rows, 1)), xp.ones((*rows, 1), query.dtype), shares
+        return xp.full((*rows, 1), -math.inf, dtype), xp.zeros((*rows, 1), dtype), shares
+    return xp.broadcast_to(sinks, (*rows, 1)).astype(dtype), xp.ones((*rows, 1), dtype), shares
+
+
+def _carried_dtype(query: Array) -> Any:
+    return query.dtype if query.dtype.itemsize >= 4 else "float32"
+
+
+def _narrow(array: Array, like: Array) -> Array:
+    """Return an array in the dtype of an operand, in which products are computed."""
+    return array.astype(like.dtype, copy=False)
 
 
 def _add_block(xp: Any, state: State, scores: Array, *, more: Callable[[Array], Array]) -> State:
@@ -64,14 +74,15 @@ def _step_forward(local: OpContext, operands: Sequence[Array], state: State, sum
     scores = score(local, query, key, mask=_columns(local, mask))
 
     def weigh(powers: Array) -> Array:
-        return local.xp.matmul(powers * kept(local, powers) if local.read(DROPOUT) else powers, value)
+        used = powers * kept(local, powers) if local.read(DROPOUT) else powers
+        return local.xp.matmul(_narrow(used, value), value)
 
     return _add_block(local.xp, state, scores, more=weigh), sums
 
 
-def _finish_forward(_local: OpContext, _operands: Sequence[Array], state: State, _sums: State) -> tuple[Array, ...]:
+def _finish_forward(_local: OpContext, operands: Sequence[Array], state: State, _sums: State) -> tuple[Array, ...]:
     _, total, made = state
-    return (made / total,)
+    return (_narrow(made / total, operands[0]),)
 
 
 def _change(local: OpContext, operands: Sequence[Array]) -> tuple[Array, Array, Array | None]:
@@ -102,7 +113,7 @@ def _step_weights(local: OpContext, operands: Sequence[Array], state: State, sum
 def _begin_gradients(local: OpContext, operands: Sequence[Array], before: State) -> State:
     """Return the finite m, l, D, and zeros for the gradient of the queries."""
     highest, total, change = before
-    return _finite(local.xp, highest), total, change / total, local.xp.zeros(operands[0].shape, operands[0].dtype)
+    return _finite(local.xp, highest), total, change / total, local.xp.zeros(operands[0].shape, total.dtype)
 
 
 def _step_gradients(local: OpContext, operands: Sequence[Array], state: State, sums: State) -> tuple[State, State]:
@@ -112,6 +123,7 @@ def _step_gradients(local: OpContext, operands: Sequence[Array], state: State, s
     scores, change, drawn = _change(local, operands)
     weights = xp.exp(scores - base) / total
     used, change = weights if drawn is None else weights * drawn, weights * (change - mean)
+    used, change = _narrow(used, grad), _narrow(change, query)
     in_key = sum_to_operand(xp.matmul(change.swapaxes(-1, -2), query) * scale, key)
     in_value = sum_to_operand(xp.matmul(used.swapaxes(-1, -2), grad), value)
     return (base, total, mean, in_query + xp.matmul(change, key) * scale), (sums[0] + in_key, sums[1] + in_value)
@@ -120,9 +132,10 @@ def _step_gradients(local: OpContext, operands: Sequence[Array], state: State, s
 def _finish_gradients(local: OpContext, operands: Sequence[Array], state: State, sums: State) -> tuple[Array, ...]:
     base, total, mean, in_query = state
     _, sinks = split_others(local, tuple(operands[4:]))
+    in_query = _narrow(in_query, operands[0])
     if sinks is None:
         return in_query, *sums
-    return in_query, *sums, sum_to_operand(-local.xp.exp(sinks - base) / total * mean, sinks)
+    return in_query, *sums, _narrow(sum_to_operand(-local.xp.exp(sinks - base) / total * mean, sinks), sinks)
 
 
 FORWARD_RING = RingDef((RingRound(_begin_forward, _step_forward),), _finish_forward)
