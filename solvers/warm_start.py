@@ -35,7 +35,7 @@ def compute_warm_start(
     counted rather than timed, so that the result is reproducible unless it was stopped.
     """
     graph = OrientedGraph.of(problem.arrays)
-    pricing = LagrangianCosts(graph, FixedPoint.of(graph.degree, bound_largest_cost(problem)))
+    pricing = LagrangianCosts(graph, _choose_scale(problem, graph))
     multipliers = multipliers or {}
     messages, potentials = TrwsMessages(graph), pricing.with_multipliers(multipliers, problem.limit or 0)
     rounds = int(seconds * WORK_PER_SECOND / (2 * pass_work(problem.arrays)))
@@ -51,3 +51,15 @@ def compute_warm_start(
                 break
             last = bound
     return DualWarmStart(multipliers, messages.values / pricing.scale.factor)
+
+
+def _choose_scale(problem: Problem, graph: OrientedGraph) -> FixedPoint:
+    """Return a scale in which what is forbidden costs no more than in any later solve.
+
+    Messages that exceed what the solve lets the forbidden cost would make its first bounds negative. No assignment
+    costs less than the bound of a first pass, and the scale of a solve is for costs of what its assignments cost.
+    """
+    rough = FixedPoint.of(graph.degree, bound_largest_cost(problem))
+    potentials = LagrangianCosts(graph, rough).with_multipliers({})
+    bound = potentials.bound(TrwsMessages(graph).sweep(potentials, True, 1))
+    return FixedPoint.of(graph.degree, bound // 2) if bound > 0 else rough
