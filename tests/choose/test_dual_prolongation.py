@@ -76,6 +76,16 @@ def test_the_bound_of_the_unfolded_problem_begins_near_the_folded_ones() -> None
     assert goal - warm < (goal - cold) / 4
 
 
+@pytest.mark.parametrize("times", [1, 4])
+def test_so_it_does_in_the_finer_scale_of_a_solve_that_knows_an_assignment(times: int) -> None:
+    found, folded = layers(), layers().quotient()
+    best = solvers.solve(found.problem, gap=1e-3).cost
+    assert best is not None
+    warm = found.prolong(folded, solvers.compute_warm_start(folded.problem, 1e-3, 10.0))
+    coarse, fine = (_bound(found.problem, warm, 1, largest) for largest in (None, times * best))
+    assert best - fine <= best - coarse + best // 1000
+
+
 @pytest.mark.slow
 def test_so_does_the_bound_at_multipliers_where_a_limit_binds() -> None:
     free = solvers.solve(layers().problem, gap=1e-3).assignment
@@ -87,7 +97,7 @@ def test_so_does_the_bound_at_multipliers_where_a_limit_binds() -> None:
     assert len(first.nearest) == 8
     start = found.prolong(folded, solvers.compute_warm_start(folded.problem, 1e-3, 10.0, multipliers=first.multipliers))
     unpriced = solvers.DualWarmStart({}, start.messages)
-    best = solvers.solve(found.problem, gap=1e-3, time_limit=3, deterministic=True, start=start)
+    best = solvers.solve(found.problem, gap=1e-3, time_limit=6, deterministic=True, start=start)
     assert best.cost is not None
     assert _bound(found.problem, unpriced, 8) < _bound(found.problem, start, 8) <= best.cost
     assert best.cost - _bound(found.problem, start, 8) < best.cost / 10
@@ -107,9 +117,12 @@ def _ends(problem: solvers.Problem) -> int:
     return sum(edge.source_class.size + edge.target_class.size for edge in problem.edges)
 
 
-def _bound(problem: solvers.Problem, start: solvers.DualWarmStart | None, rounds: int) -> int:
+def _bound(
+    problem: solvers.Problem, start: solvers.DualWarmStart | None, rounds: int, largest: int | None = None
+) -> int:
+    """Return the bound after rounds of messages in the scale for costs of at most `largest`."""
     ledger = SolveState(problem, 1e-3, None, True, None, None)
     degree = OrientedGraph.of(problem.arrays).degree
-    relaxation = Relaxation.for_problem(ledger, FixedPoint.of(degree, bound_largest_cost(problem)), start)
+    relaxation = Relaxation.for_problem(ledger, FixedPoint.of(degree, largest or bound_largest_cost(problem)), start)
     relaxation.pass_messages(rounds, 0.0)
     return relaxation.bound
