@@ -113,17 +113,26 @@ class PipelineOptions(StrictModel):
             "the least device-seconds.",
         ),
     ] = None
-    schedule: Annotated[ScheduleChoice, Field(description="The order of forward and backward passes.")] = "1f1b"
+    schedule: Annotated[
+        ScheduleChoice | None,
+        Field(description="The order of forward and backward passes; capacity considers all where none is given."),
+    ] = None
     virtual_stages: Annotated[
-        int, Field(ge=1, le=MAX_STAGES, description="Stages of each rank, for the schedule interleaved.")
-    ] = 1
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_STAGES,
+            description="Stages of each rank, for the schedule interleaved; 2, 4, 8, ... where no number is given.",
+        ),
+    ] = None
 
-    def to_pipeline(self) -> PipelineRequest | None:
+    def to_pipeline(self, default: ScheduleChoice = "1f1b") -> PipelineRequest | None:
+        """Return which pipelines to consider; `default`: the schedule where none is given."""
         if self.pipeline is None:
-            if (self.schedule, self.virtual_stages) != ("1f1b", 1):
+            if (self.schedule, self.virtual_stages) != (None, None):
                 raise InvalidRequest("schedule", got="no pipeline", wanted="a number of stages, or auto")
             return None
-        return PipelineRequest.parse(self.pipeline, self.schedule, self.virtual_stages)
+        return PipelineRequest.parse(self.pipeline, self.schedule or default, self.virtual_stages)
 
 
 class StagedPlanOptions(PlanOptions, PipelineOptions):

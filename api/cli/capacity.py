@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +105,7 @@ def capacity(
 
 
 def _read_stages(options: PipelineOptions, server: str | None) -> PipelineRequest | None:
-    stages = options.to_pipeline()
+    stages = options.to_pipeline("auto")
     if stages is not None and server is not None:
         raise InvalidRequest("--pipeline with --server", wanted="one of them")
     return stages
@@ -203,7 +202,7 @@ def _search(question: CapacityQuestion, jobs: int, *, deadline: Deadline, journa
     with show_capacity_progress() as on_change:
 
         def on_outcome(search: CapacitySearch, number: int) -> None:
-            if journal and deadline.left_s != 0.0:
+            if journal and deadline.left_s != 0.0 and search.outcomes[number].is_searched:
                 _append_line(journal, dump_journal_line(question, number, search.outcomes[number]))
             on_change(search, number)
 
@@ -249,7 +248,7 @@ def _write_plan(search: CapacitySearch, number: int, *, validate: bool, deadline
     """Return the document of a candidate's plan, or None where its program was not reached in time."""
     plan = planning.plan_in_full(search, number, deadline)
     if isinstance(plan, PipelinePlan):
-        asked = replace(search.question.pipeline or PipelineRequest(), stages=search.question.candidates[number].stages)
+        asked = search.make_task(number).pipeline or PipelineRequest()
         return dump_pipeline(validate_pipeline(plan, deadline) if validate else plan, asked) if plan.stages else None
     if plan.analysis is None:
         return None

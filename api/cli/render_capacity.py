@@ -20,7 +20,7 @@ TITLES = {
     "cancelled": "not planned: cancelled",
 }
 OVERLAP = "steps count collectives that run beside ops; --overlap 0 asks for the sum of all instructions"
-LEFT = ("hardware", "mesh", "plan")
+LEFT = ("hardware", "mesh", "schedule", "plan")
 
 
 def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
@@ -55,7 +55,9 @@ def _format_interval(best: Mapping[str, Any] | None) -> str:
 
 def _print_skipped(out: Console, document: Mapping[str, Any]) -> None:
     reasons = [candidate["skip_reason"] for candidate in document["candidates"] if candidate["skip_reason"]]
-    out.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
+    priced = sum(candidate.get("searched") is False for candidate in document["candidates"])
+    alone = f", {priced} of them in standard layouts only" if priced else ""
+    out.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned{alone}")
     for key, title in TITLES.items():
         if key in reasons:
             out.print(f"  {reasons.count(key):>5}  {title}")
@@ -70,7 +72,7 @@ def _columns(document: Mapping[str, Any]) -> list[str]:
         else [f"cost of a step{_cost_unit(document)}"]
     )
     plan = ["plan"] if any(point["plan"] for point in document["frontier"]) else []
-    stages, bubble = (["stages"], ["bubble"]) if document["pipeline"] else ([], [])
+    stages, bubble = (["stages"], ["schedule", "bubble"]) if document["pipeline"] else ([], [])
     return ["hardware", "mesh", *stages, "devices", *graph, "step", "MFU", *bubble, *tokens, "gap", "memory", *plan]
 
 
@@ -96,6 +98,7 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
         "batch": _name_graph(point, document),
         "step": format_time(point["step_s"]),
         "MFU": format_share(point["mfu"]),
+        "schedule": _name_schedule(point),
         "bubble": "-" if point["bubble"] is None else format_share(point["bubble"]),
         "tokens/s": format_count(point["tokens_per_s"]),
         "tokens/s/dev": format_count(point["tokens_per_device_s"]),
@@ -111,6 +114,12 @@ def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
 
 def _name_mesh(candidate: Mapping[str, Any]) -> str:
     return candidate["mesh"] if candidate["stages"] == 1 else f"{candidate['stages']} stages of {candidate['mesh']}"
+
+
+def _name_schedule(point: Mapping[str, Any]) -> str:
+    """Return the schedule of a plan in stages, with the virtual stages of each rank where it has any."""
+    chunks = point.get("virtual_stages") or 1
+    return f"{point['schedule'] or '-'}{f' x {chunks}' if chunks > 1 else ''}"
 
 
 def _name_graph(point: Mapping[str, Any], document: Mapping[str, Any]) -> str:

@@ -65,6 +65,11 @@ class CostModel:
             next((link for link, count in reversed(each) if count > 1), each[0].link) for each in self.tier_spans
         )
 
+    @cached_property
+    def priced(self) -> dict[object, int]:
+        """The times in ps of ops that programs ran, by what determines them."""
+        return {}
+
     def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
         """Return the time of an op's largest local part. An op without a row costs its memory traffic."""
         return int(self.options_ps(op, operands, (option,), *self._layouts(op, option))[0])

@@ -27,6 +27,7 @@ _JOURNALED = (
     "low_s",
     "high_s",
     "schedule",
+    "virtual_stages",
     "bubble",
 )
 
@@ -77,7 +78,7 @@ def dump_capacity(
             }
             for offer, hardware in zip(question.offers, search.bounds.hardware, strict=True)
         ],
-        "complete": all(passed.skip_reason not in ("time", "cancelled") for passed in search.skipped.values()),
+        "complete": search.is_complete,
         "planned": search.planned_count,
         "candidates": [_dump_candidate(search, number) for number in search.order],
         "frontier": [
@@ -116,7 +117,11 @@ def _dump_candidate(search: CapacitySearch, number: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"status": "skipped" if outcome is None or skipped else outcome.status}
     if outcome is not None and not skipped:
         figures |= {key: getattr(outcome, key) for key in _JOURNALED}
-        figures |= {"step_bound_s": search.step_bound_s(number), "step_gap": search.step_gap(number)}
+        figures |= {
+            "searched": outcome.is_searched,
+            "step_bound_s": search.step_bound_s(number),
+            "step_gap": search.step_gap(number),
+        }
         if outcome.step_s is not None:
             step_s, point = outcome.step_s, question.point(one, outcome.step_s)
             figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": search.bounds.find_mfu(number, step_s)}

@@ -45,8 +45,8 @@ class CandidateDocument(StrictModel):
     `step_s` is the step with the overlap that counts, by which candidates are compared; `low_s` and `high_s` are its
     interval, and no plan of the candidate has a step below `step_bound_s`, less than it by `step_gap`. `objective_s` is
     the sum of the plan's instructions, for which the solver proves `bound_s` and `gap`. `dominated_by` is the mesh
-    whose plan proves this one no better. The figures of tokens and of a run are those of
-    `planner.usecases.capacity_figures`.
+    whose plan proves this one no better. `searched` is false for a plan in standard layouts that no search has
+    improved, for lack of time. The figures of tokens and of a run are those of `planner.usecases.capacity_figures`.
     """
 
     graph: Size
@@ -69,6 +69,8 @@ class CandidateDocument(StrictModel):
     least_limit_bytes: Size | None = None
     wall_s: float | None = None
     schedule: Name | None = None
+    virtual_stages: Size | None = None
+    searched: bool | None = None
     bubble: float | None = None
     cost: float | None = None
     time_s: float | None = None

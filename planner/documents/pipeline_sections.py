@@ -28,7 +28,7 @@ class PipelineRequestDocument(StrictModel):
 
     stages: Size | None
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "auto"]
-    virtual_stages: Size
+    virtual_stages: Size | None
 
 
 class PipelinedRequestDocument(RequestDocument):

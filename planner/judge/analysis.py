@@ -53,8 +53,18 @@ class Analysis:
             types = tuple(self.program.values[name].type for name in done.operands)
             key = price_key(done.op), id(done.op.rule), done.op.results, types, done.option
         if key not in known:
-            known[key] = price_instruction(self.model, done, self.program.values)
+            known[key] = self._find_price(done)
         return known[key]
+
+    def _find_price(self, done: Instruction) -> int:
+        """Return the time of an instruction; ops of equal work in other programs are priced once with a cost model."""
+        if isinstance(done, Reshard):
+            return price_instruction(self.model, done, self.program.values)
+        types, rule = tuple(self.program.values[name].type for name in done.operands), done.op.rule
+        key = price_key(done.op), rule.pattern, rule.shapes, done.op.results, types, done.op.accumulates, done.option
+        if key not in self.model.priced:
+            self.model.priced[key] = price_instruction(self.model, done, self.program.values)
+        return self.model.priced[key]
 
     @property
     def step_ps(self) -> int:

@@ -31,11 +31,13 @@ class Floor(NamedTuple):
     peak_bytes: int
 
 
+@lru_cache(maxsize=1024)
 def min_step_s(graph: Graph, hardware: Hardware, devices: int) -> float:
     """Return a lower bound on the seconds of a step, with a margin for the cost model's rounding to picoseconds."""
     return _sum_least(graph, [graph.count_runs(op) for op in graph.ops], hardware, devices=devices)
 
 
+@lru_cache(maxsize=1024)
 def min_passes_s(graph: Graph, hardware: Hardware, devices: int) -> float:
     """Return a lower bound on the seconds of the passes of one micro-batch, without the update."""
     return _sum_least(graph, [int(op.phase != "update") for op in graph.ops], hardware, devices=devices)
@@ -49,25 +51,32 @@ def _sum_least(graph: Graph, runs: list[int], hardware: Hardware, *, devices: in
 @lru_cache(maxsize=32)
 def list_least_s(graph: Graph, hardware: Hardware, devices: int) -> tuple[float, ...]:
     """Return a lower bound on the seconds of each op, with a margin for the cost model's rounding to picoseconds."""
-    alone = CostModel(Mesh.parse("1"), hardware)
+    alone, known = _price_alone(hardware)
     least = [0.0] * len(graph.ops)
-    for numbers in _group_equal_ops(graph):
-        op = graph.ops[numbers[0]]
-        operands = tuple(graph.types[value] for value in op.inputs)
-        bound_s = _min_op_s(op, operands, alone, devices=devices) - PICO
+    for work, numbers in _group_equal_ops(graph).items():
+        if (work, devices) not in known:
+            op = graph.ops[numbers[0]]
+            operands = tuple(graph.types[value] for value in op.inputs)
+            known[work, devices] = _min_op_s(op, operands, alone, devices=devices) - PICO
         for number in numbers:
-            least[number] = bound_s
+            least[number] = known[work, devices]
     return tuple(least)
 
 
+@lru_cache(maxsize=8)
+def _price_alone(hardware: Hardware) -> tuple[CostModel, dict[tuple[object, int], float]]:
+    """Return the prices of one device, and the bounds of work on numbers of devices, which graphs share."""
+    return CostModel(Mesh.parse("1"), hardware), {}
+
+
 @lru_cache(maxsize=32)
-def _group_equal_ops(graph: Graph) -> list[list[int]]:
-    """Return the numbers of ops of equal work, such as those of repeated layers, which are bounded once."""
+def _group_equal_ops(graph: Graph) -> dict[object, list[int]]:
+    """Return the numbers of ops by their work: equal ones, such as those of repeated layers, are bounded once."""
     groups: dict[object, list[int]] = defaultdict(list)
     for number, op in enumerate(graph.ops):
         operands = tuple(graph.types[value] for value in op.inputs)
         groups[price_key(op), op.rule.pattern, op.rule.shapes, op.results, operands, op.accumulates].append(number)
-    return list(groups.values())
+    return groups
 
 
 def _min_op_s(op: Op, operands: tuple[TensorType, ...], alone: CostModel, *, devices: int) -> float:

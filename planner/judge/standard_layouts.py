@@ -260,8 +260,9 @@ def _carry_sums(chain: Iterable[Op], summed: Sharding) -> Iterator[tuple[str, Op
 
 
 def _is_linear_in_one(op: Op) -> bool:
-    """Return whether an op, such as a cast, is linear in its only operand."""
-    return len(op.inputs) == 1 and any(loop.kind is LoopKind.LINEAR for loop in op.rule.loops)
+    """Return whether an op, such as a cast, is linear in its only operand, and reduces nothing."""
+    kinds = {loop.kind for loop in op.rule.loops}
+    return len(op.inputs) == 1 and LoopKind.LINEAR in kinds and kinds <= {LoopKind.LINEAR, LoopKind.PARALLEL}
 
 
 def _update_as_stored(layout: Baseline, graph: Graph, *, added: Mapping[str, Option]) -> Baseline:

@@ -2,7 +2,8 @@
 
 The mesh is that of one stage, and the step has as many devices as all ranks together. Where the number of stages is
 open (`auto`), 1, 2, 4, ... are considered, and the one with the least device-seconds of a step is taken: steps of more
-stages are shorter, on more devices.
+stages are shorter, on more devices. Where time is limited, every number and schedule has stages in standard layouts
+first, and the fastest of these are searched first, each in half of the time that is left.
 
 The bound is that of all partitions, in the schedules considered, whatever the layouts of the stages are. It does not
 count sends.
@@ -46,8 +47,11 @@ def plan_pipeline(
     request: Request | None = None,
     on_progress: OnPlanProgress | None = None,
     deadline: Deadline | None = None,
+    is_standard: bool = False,
 ) -> PipelinePlan:
     """Plan a training step in stages, each on a mesh of its own of the shape `mesh`.
+
+    is_standard  whether only stages in standard layouts are compared, without any search
 
     Raises InvalidGraph for a graph without phases, and InvalidRequest for more stages than the graph has units, for
     micro-batches that the schedule cannot order, for pins, and for another objective than time.
@@ -62,7 +66,8 @@ def plan_pipeline(
     units = list_units(graph)
     request = count_microbatches(graph, request)
     search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
-    return _PipelineSearch(graph, units, model, request, pipeline, search_ends, report).run()
+    search = _PipelineSearch(graph, units, model, request, pipeline, search_ends, report)
+    return search.run(list(search.price_all() if is_standard else search.search_all()))
 
 
 def price_stages(model: CostModel) -> CostModel:
@@ -102,8 +107,8 @@ class _PipelineSearch:
     def __post_init__(self) -> None:
         self.costs: dict[tuple[bool, int, Units], StageCosts] = {}
 
-    def run(self) -> PipelinePlan:
-        found = list(self._search_all())
+    def run(self, found: list[StageSearchResult]) -> PipelinePlan:
+        """Return the best plan of all that was found."""
         fitting = [each for each in found if each.stages]
         if not fitting:
             return self._leave_nothing(found)
@@ -121,16 +126,40 @@ class _PipelineSearch:
             self.graph, self.model, self.request, certificate, best.schedule, best.stages, best.units.ties
         )
 
-    def _search_all(self) -> Iterator[StageSearchResult]:
+    def price_all(self) -> Iterator[StageSearchResult]:
+        """Yield the stages in standard layouts of each number of stages and schedule."""
+        return (search.leave_standard() for search in self._sort_by_standard())
+
+    def _begin_searches(self) -> list[StageSearch]:
+        choices = self._list_choices()
+        return [StageSearch(schedule, self._costs_of(schedule, units), self.request.gap) for schedule, units in choices]
+
+    def _sort_by_standard(self) -> list[StageSearch]:
+        """Return the searches with stages in standard layouts, those with the least device-seconds first.
+
+        Schedules of small bubbles come first; once one has an answer, the others have half of the time that is left for
+        theirs, and those whose bubble alone makes them slower have none.
+        """
+        searches, until, work, least = self._begin_searches(), Deadline(), 0.0, float("inf")
+        for search in sorted(searches, key=lambda search: search.schedule.bubble):
+            if work * (1 + search.schedule.bubble) >= least:
+                break
+            self.report.begin(f"{search.schedule.stages} stages in standard layouts, {search.schedule.name}")
+            search.try_standard(until)
+            least = min(least, search.step_ps * search.schedule.ranks)
+            work = min(filter(None, (work, search.fastest_ps)), default=0.0)
+            if search.best and until.seconds is None:
+                until = self.deadline.sooner((self.deadline.left_s or 0.0) / 2)
+        return sorted(searches, key=lambda search: search.step_ps * search.schedule.ranks)
+
+    def search_all(self) -> Iterator[StageSearchResult]:
         """Yield the result of each number of stages and schedule, as long as one may be better than those before."""
         least = float("inf")
-        choices = list(self._list_choices())
-        for number, (schedule, units) in enumerate(choices):
+        searches = self._begin_searches() if self.deadline.seconds is None else self._sort_by_standard()
+        for number, search in enumerate(searches):
+            schedule, is_last = search.schedule, number == len(searches) - 1
             self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
-            costs = self._costs_of(schedule, units)
-            costs.deadline = self.deadline.sooner((self.deadline.left_s or 0.0) * (1 - 1 / (len(choices) - number)))
-            until = self.deadline if least < float("inf") else Deadline()
-            search = StageSearch(schedule, costs, self.request.gap, until)
+            search.costs.deadline = self.deadline.sooner((self.deadline.left_s or 0.0) * (0.0 if is_last else 0.5))
             is_late = self.deadline.left_s == 0.0
             if least < float("inf") and (is_late or search.least_device_ps() >= least):
                 search.is_cut_short = is_late
@@ -142,7 +171,7 @@ class _PipelineSearch:
 
     def _list_choices(self) -> Iterator[tuple[PipelineSchedule, Units]]:
         for ranks in self._list_ranks():
-            schedules = self.pipeline.list_schedules(ranks, self.request.microbatches)
+            schedules = self.pipeline.list_schedules(ranks, self.request.microbatches, self.most_units.count)
             self._check_units(schedules[0])
             for schedule in schedules:
                 yield from ((schedule, units) for units in self.units if units.can_be(schedule.stages))
@@ -150,7 +179,7 @@ class _PipelineSearch:
     def _list_ranks(self) -> list[int]:
         if self.pipeline.stages is not None:
             return [self.pipeline.stages]
-        chunks, most = self.pipeline.virtual_stages, self.most_units.count
+        chunks, most = self.pipeline.virtual_stages or 1, self.most_units.count
         return [1 << power for power in range(most.bit_length()) if (1 << power) * chunks <= most]
 
     @property
@@ -186,4 +215,4 @@ class _PipelineSearch:
     def _try_1f1b(self) -> float | None:
         """Return the step of the schedule that holds the fewest micro-batches, in seconds, or None where none fits."""
         other = replace(self, pipeline=replace(self.pipeline, schedule="1f1b"))
-        return other.run().certificate.objective_s
+        return other.run(list(other.search_all())).certificate.objective_s

@@ -80,6 +80,11 @@ class PipelineSchedule:
         """Whether gradients of parameters are computed in tasks of their own."""
         return self.name == "zb-h1"
 
+    @property
+    def bubble(self) -> float:
+        """What equal stages take longer than their work, as a share of it (`planner.pipeline_stages.simulate`)."""
+        return (self.ranks - 1) / (self.microbatches * self.chunks * (3 if self.is_split else 1))
+
     def order_tasks(self, rank: int) -> list[Task]:
         """Return the tasks of a rank in the order in which it runs them."""
         return list(_ORDERS[self.name](self, rank))

@@ -6,9 +6,10 @@ Its stages are planned, which makes their bounds larger, and so on until the bes
 simulated with each new partition. Then all other partitions whose bounds leave room for a better step are tried in
 turn, until the gap is closed or WORK is done.
 
-Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts,
-so that there is an answer before anything is solved. Every partition is first tried with one plan for all stages of
-equal content, that of the one with most micro-batches in flight, and then with a plan for each.
+Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts
+(`StageSearch.try_standard`), so that there is an answer before anything is solved. Every partition is first tried with
+one plan for all stages of equal content, that of the one with most micro-batches in flight, and then with a plan for
+each.
 """
 
 from __future__ import annotations
@@ -52,13 +53,12 @@ class StageSearchResult:
 class StageSearch:
     """A search over the partitions of units into the stages of a schedule.
 
-    standard_until  when no more stages are written in standard layouts: never, while no other search has an answer
+    fastest_ps  the work of all ranks in the fastest standard layouts, whether or not they fit; 0: not known
     """
 
     schedule: PipelineSchedule
     costs: StageCosts
     gap: float
-    standard_until: Deadline = field(default_factory=Deadline)
     best: tuple[PlannedStage, ...] = ()
     step_ps: float = np.inf
     tried: set[Cuts] = field(default_factory=set)
@@ -67,6 +67,8 @@ class StageSearch:
     limits: list[int] = field(default_factory=list)
     least: Partition | None = None
     known: tuple[int, float] | None = None
+    balanced: Cuts | None = None
+    fastest_ps: float = 0.0
 
     def __post_init__(self) -> None:
         self.bounds = StepBounds(self.schedule, self.costs)
@@ -74,8 +76,8 @@ class StageSearch:
 
     def run(self) -> StageSearchResult:
         try:
-            if self.costs.deadline.seconds is not None:
-                self._try_balanced()
+            if self.balanced is not None:
+                self._plan_balanced(self.balanced)
             self._try_best()
             for cuts in self._list_others():
                 self._try(cuts)
@@ -85,7 +87,15 @@ class StageSearch:
 
     def leave(self) -> StageSearchResult:
         """Return what is known so far."""
-        bound, is_complete = min(self._bound(), self.step_ps), not self.is_cut_short
+        return self._make_result(self._bound())
+
+    def leave_standard(self) -> StageSearchResult:
+        """Return the stages in standard layouts, with the bound of all work shared by all ranks."""
+        self.is_cut_short = True
+        return self._make_result(self._bound_shared())
+
+    def _make_result(self, bound_ps: float) -> StageSearchResult:
+        bound, is_complete = min(bound_ps, self.step_ps), not self.is_cut_short
         least = min(self.limits, default=None)
         return StageSearchResult(self.schedule, self.costs.units, self.best, self.step_ps, bound, is_complete, least)
 
@@ -93,15 +103,24 @@ class StageSearch:
         """Return a lower bound of the step times the number of ranks."""
         return self._bound() * self.schedule.ranks
 
-    def _try_balanced(self) -> None:
-        """Take the partition into stages of about equal least times: in standard layouts, then with plans."""
+    def try_standard(self, until: Deadline) -> None:
+        """Take the partition into stages of about equal least times, in standard layouts where they fit in time."""
         found = find_cheapest([np.square(work) for work in self.bounds.list_own_work()])
-        if found is not None:
-            if plans := self.costs.find_standards(list(pairwise(found[0])), self.held, self.standard_until):
-                self._submit(found[0], plans)
-            self.costs.deadline.check()
-            self._submit(found[0], self._plan_alike(found[0]))
-            self.is_planned = bool(self.best)
+        if found is None:
+            return
+        self.balanced = found[0]
+        try:
+            if standards := self.costs.find_standards(list(pairwise(found[0])), self.held, until):
+                self._submit(found[0], standards[0])
+                self.fastest_ps = standards[1]
+        except TimeLimitReached:
+            self.is_cut_short = True
+
+    def _plan_balanced(self, cuts: Cuts) -> None:
+        """Plan the stages of the partition that is in standard layouts, and bound single units."""
+        self.costs.deadline.check()
+        self._submit(cuts, self._plan_alike(cuts))
+        self.is_planned = bool(self.best)
         deadline = self.costs.deadline
         self.costs.bound_units(deadline.sooner((1 - UNITS_SHARE) * (deadline.left_s or 0.0)))
 
@@ -204,9 +223,12 @@ class StageSearch:
         """Return the lower bound of all partitions whose steps are below the best."""
         if self.tried and self.costs.is_hopeless:
             return np.inf
-        found, spread = self._least(), find_cheapest(self.bounds.list_own_work())
-        shared = np.inf if spread is None else spread[1] / self.schedule.ranks
-        return max(np.inf if found is None else found.largest, shared)
+        found = self._least()
+        return max(np.inf if found is None else found.largest, self._bound_shared())
+
+    def _bound_shared(self) -> float:
+        spread = find_cheapest(self.bounds.list_own_work())
+        return np.inf if spread is None else spread[1] / self.schedule.ranks
 
     def _least(self) -> Partition | None:
         """Return the partition whose largest bound is least."""

@@ -24,7 +24,7 @@ from planner.pipeline_stages.content import Content, Passes, describe_content, r
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.interval_classes import IntervalClasses, Span
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
-from planner.pipeline_stages.standard_stages import StandardStages, count_peak_bytes
+from planner.pipeline_stages.standard_stages import StandardStages, count_peak_bytes, count_step_ps
 from planner.planning.certify import leave_nothing
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.plan_search import PlanSearch
@@ -107,14 +107,16 @@ class StagePlans:
         best = min(listed, key=lambda plan: plan.certificate.objective_s or np.inf, default=None)
         return None if best is None else rename_plan(best, step)
 
-    def find_standards(self, spans: Sequence[Span], held: Sequence[Held], until: Deadline) -> list[Plan] | None:
-        """Return plans of the intervals of all stages in standard layouts, or None where those of a rank do not fit.
+    def find_standards(
+        self, spans: Sequence[Span], held: Sequence[Held], until: Deadline
+    ) -> tuple[list[Plan], int] | None:
+        """Return plans of the intervals of all stages in standard layouts, and the time of all in the fastest ones.
 
-        The stage of a rank that holds most takes the next slower layout until all of them fit together.
-        Raises TimeLimitReached after a deadline.
+        The stage of a rank that holds most takes the next slower layout until all of them fit together. None: they
+        never do. Raises TimeLimitReached after a deadline.
         """
         ranks, limit = len(spans) // self.shares, self.request.find_limit(self.model.hardware)
-        plans: dict[int, Plan] = {}
+        plans, fastest = dict[int, Plan](), dict[int, int]()
         for rank in range(ranks):
             own = range(rank, len(spans), ranks)
             others = {n: self._standard.list_plans(self._step(*spans[n], held[n])[0]) for n in own}
@@ -125,9 +127,10 @@ class StagePlans:
                 if (plan := next(others[number], None)) is None:
                     return None
                 plans[number] = plan
+                fastest.setdefault(number, count_step_ps(plan))
                 is_over = len(plans.keys() & own) == len(own) and sum(count_peak_bytes(plans[n]) for n in own) > limit
                 waiting = list(own) if is_over else [n for n in own if n not in plans]
-        return [plans[number] for number in range(len(spans))]
+        return [plans[number] for number in range(len(spans))], sum(fastest.values())
 
     @cached_property
     def _standard(self) -> StandardStages:

@@ -128,3 +128,9 @@ def count_peak_bytes(plan: Plan) -> int:
     """Return what a device holds at most with the plan of a layout."""
     assert plan.analysis is not None, "a layout has a program"
     return plan.analysis.peak_bytes
+
+
+def count_step_ps(plan: Plan) -> int:
+    """Return the time of a stage's own work in a step with the plan of a layout."""
+    assert plan.analysis is not None, "a layout has a program"
+    return plan.analysis.step_ps

@@ -14,7 +14,8 @@ least sum over all ways to part the units before and after. Three things make th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +38,14 @@ class StepBounds:
 
     schedule: PipelineSchedule
     costs: StageCosts
-    paths: list[StagePath] = field(init=False)
-    held: list[tuple[int, int]] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "paths", list_paths(self.schedule))
-        held = [self.schedule.others_in_flight(stage) for stage in range(self.schedule.stages)]
-        object.__setattr__(self, "held", held)
+    @cached_property
+    def paths(self) -> list[StagePath]:
+        return list_paths(self.schedule)
+
+    @cached_property
+    def held(self) -> list[tuple[int, int]]:
+        return [self.schedule.others_in_flight(stage) for stage in range(self.schedule.stages)]
 
     def list_own_work(self) -> list[Matrix]:
         """Return the bounds of each stage's own work; a step takes at least their sum, shared by all ranks."""

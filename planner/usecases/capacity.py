@@ -8,6 +8,10 @@ it is proven that this loses nothing:
     bound       a known plan is no worse than any plan of the candidate can be (`planner.judge.pareto`), by the least
                 time of the work itself and by the bounds of the meshes that refine this one
 
+With pipeline stages and a time limit, each candidate is first priced in standard layouts, in all its schedules, the
+most promising ones first (`planner.usecases.capacity_stages`). After PRICING_SHARE of the time the fastest of each
+number of devices are searched.
+
 The others are planned, from the choice of the nearest mesh with as many axes as a start and with a cutoff: the search
 ends once its bound shows that a known plan is no worse. `processes` candidates are planned at a time. The next one is
 chosen when the oldest ends, from the results of all but those still running, so that the outcome depends on the number
@@ -40,6 +44,7 @@ from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.overlap_pricing import overlapped_step_ps
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import (
+    PRICING_SHARE,
     TIME_SHARE,
     CandidateResult,
     CandidateTask,
@@ -90,6 +95,8 @@ def search_meshes(
     search.bounds.prepare()
     # No candidate is planned in less time than its graph takes to read.
     deadline = deadline.sooner((deadline.elapsed_s - began_s) / len(question.graphs))
+    if question.pipeline is not None:
+        search.pricing = deadline.sooner((1 - PRICING_SHARE) * (deadline.left_s or 0.0))
     try:
         with nullcontext(ask) if ask else _start_workers(processes) as begin:
             _plan_candidates(search, begin, processes, deadline=deadline, on_start=on_start, on_outcome=on_outcome)
@@ -107,7 +114,7 @@ def _plan_candidates(
     on_start: OnCandidate | None,
     on_outcome: OnCandidate | None,
 ) -> None:
-    waiting, is_begun = search.sort_candidates(set(search.order) - search.outcomes.keys()), bool(search.outcomes)
+    waiting, is_begun = search.sort_candidates(search.list_unfinished()), bool(search.outcomes)
     running: deque[tuple[int, Callable[[], CandidateResult]]] = deque()
     while waiting or running:
         while waiting and len(running) < processes:
@@ -121,17 +128,14 @@ def _plan_candidates(
                 if on_start is not None:
                     on_start(search, number)
             else:
-                search.skipped[number] = reason or SkippedCandidate("time")
+                search.skip(number, reason or SkippedCandidate("time"))
         if running:
             number, wait = running.popleft()
             outcome = wait()
             search.running.remove(number)
-            if outcome.status == UNFINISHED.status:
-                search.skipped[number] = SkippedCandidate("time")
-                continue
-            search.outcomes[number] = outcome
-            waiting = search.sort_candidates(waiting)
-            if on_outcome is not None:
+            again = [number] if search.submit(number, outcome) else []
+            waiting = search.sort_candidates([*waiting, *again])
+            if on_outcome is not None and number in search.outcomes:
                 on_outcome(search, number)
 
 

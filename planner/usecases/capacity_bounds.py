@@ -21,10 +21,11 @@ from planner.judge.overlap import bound_overlapped_s, find_serial_cutoff_s
 from planner.judge.roofline_bounds import Floor
 from planner.judge.standard_layouts import check_layout
 from planner.pipeline_stages.cuts import Units
+from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.tied_parameters import list_units
 from planner.planning.plan_search import is_pinned
 from planner.usecases.capacity_question import CapacityQuestion
-from planner.usecases.capacity_stages import bound_candidate, estimate_step_s, list_candidate_schedules
+from planner.usecases.capacity_stages import StepEstimate, bound_candidate, list_candidate_schedules
 
 
 @dataclass
@@ -76,8 +77,8 @@ class CandidateBounds:
             graphs = [self._graphs[one.graph]]
             if one.stages > 1:
                 graphs = [self.question.build_step(units.graph) for units in self._units[one.graph]]
-            hardware, is_plain = self.hardware[one.hardware], all(self._list_schedules(one))
-            floors = [bound_candidate(g, hardware, one, is_plain=is_plain, recompute=recompute) for g in graphs]
+            hardware, schedules = self.hardware[one.hardware], self._list_schedules(one)
+            floors = [bound_candidate(g, hardware, one, schedules=schedules, recompute=recompute) for g in graphs]
             known[key] = Floor(min(f.step_s for f in floors), min(f.peak_bytes for f in floors))
         return known[key]
 
@@ -86,15 +87,15 @@ class CandidateBounds:
         if number not in self._estimates:
             one = self.question.candidates[number]
             hardware, batch = self.hardware[one.hardware], self.question.graphs[one.graph].batch
-            self._estimates[number] = estimate_step_s(self.floor(number), one, hardware, batch=batch)
+            least_s, schedules = self.floor(number).step_s, self._list_schedules(one)
+            estimate = StepEstimate(least_s, batch, self._stored_bytes[one.graph], schedules)
+            self._estimates[number] = estimate.estimate_s(one, hardware, self.find_memory_limit(number))
         return self._estimates[number]
 
     def has_stages(self, number: int) -> bool:
         """Return whether a candidate's graph has so many stages, and a schedule for them."""
-        one, pipeline = self.question.candidates[number], self.question.pipeline
-        chunks = pipeline.virtual_stages if pipeline else 1
-        most = max((units.count for units in self._units.get(one.graph, ())), default=1)
-        return one.stages == 1 or (one.stages * chunks <= most and bool(self._list_schedules(one)))
+        one, most = self.question.candidates[number], self._count_units(self.question.candidates[number])
+        return one.stages == 1 or any(schedule.stages <= most for schedule in self._list_schedules(one))
 
     def has_layout(self, number: int) -> bool:
         """Return whether a candidate can have the layout that is asked for, if one is."""
@@ -128,8 +129,22 @@ class CandidateBounds:
         one = self.question.candidates[number]
         return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.devices, step_s=step_s)
 
-    def _list_schedules(self, one: MeshCandidate) -> list[bool]:
-        return list_candidate_schedules(self.question.pipeline, one.stages, self._graphs[one.graph].microbatches)
+    def _list_schedules(self, one: MeshCandidate) -> list[PipelineSchedule]:
+        count, units = self._graphs[one.graph].microbatches, self._count_units(one)
+        return list_candidate_schedules(self.question.pipeline, one.stages, count, units=units)
+
+    def _count_units(self, one: MeshCandidate) -> int:
+        """Return how many stages a candidate's graph can have at most."""
+        return max((units.count for units in self._units.get(one.graph, ())), default=1)
+
+    @cached_property
+    def _stored_bytes(self) -> list[int]:
+        """The bytes of one copy of all parameters and accumulated gradients of each graph."""
+        return [
+            sum(entry.type.bytes for entry in graph.inputs if entry.kind == "parameter")
+            + sum(graph.types[value].bytes for op in graph.ops if op.accumulates for value in op.values)
+            for graph in self._graphs
+        ]
 
     @cached_property
     def _units(self) -> dict[int, list[Units]]:

@@ -25,8 +25,10 @@ SECONDS_PER_HOUR = 3600.0
 FIRST_SHARE, TIME_SHARE = 0.8, 0.5
 """A candidate gets no more than this share of the time that is left, so that others are planned too: the first share
 while no plan of as few devices is known."""
-STAGES_SHARE = 0.15
-"""The same where stages are considered: there are many candidates, each has a plan soon, and takes all its time."""
+STAGES_SHARE = 0.25
+"""The same for a search for stages, which takes all its time."""
+PRICING_SHARE = 0.5
+"""The share of a limited time in which candidates with stages are priced in standard layouts before any is searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,7 @@ class CapacityQuestion:
 
     `run_tokens` is how many tokens a whole run processes; None: not asked. With a global batch in the request a step of
     every graph is one update on so many sequences, in as many micro-batches as they take. `pipeline` says which stages
-    and schedules are considered; each candidate has its own number of stages. Stages are priced without overlap, and so
-    are then candidates without stages, so that all are compared alike.
+    and schedules are considered; each candidate has its own number of stages, one or more, priced without overlap.
     """
 
     graphs: tuple[CapacityWorkload, ...]
@@ -126,7 +127,8 @@ class CandidateResult:
     step_s            the step that counts, with the overlap of the hardware or the request
     objective_s       the sum of its instructions; no plan of the candidate has one below `bound_s`
     low_s, high_s     the interval of `step_s` (`planner.judge.step_interval`), where it is known
-    schedule, bubble  of a candidate with stages, whose step has no overlap
+    schedule, bubble  of a candidate in stages, whose step has no overlap; `virtual_stages` of each rank
+    is_searched       False for a plan in standard layouts, which no search has improved
     """
 
     status: str
@@ -142,6 +144,8 @@ class CandidateResult:
     bubble: float | None = None
     low_s: float | None = None
     high_s: float | None = None
+    virtual_stages: int | None = None
+    is_searched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,7 @@ class CandidateTask:
 
     Plans whose instructions take `cutoff_s` or longer one after the other are of no interest.
     `deadline` is that of the whole search; the candidate gets no more than a `share` of the time that is left.
+    `is_standard`: only stages in standard layouts are compared, in every schedule.
     """
 
     graph: Mapping[str, Any]
@@ -161,6 +166,7 @@ class CandidateTask:
     deadline: Deadline = field(default_factory=Deadline)
     pipeline: PipelineRequest | None = None
     share: float = TIME_SHARE
+    is_standard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

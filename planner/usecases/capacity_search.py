@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from planner.choose.formulate import Choice
 from planner.errors import InvalidRequest
@@ -40,12 +42,18 @@ def _candidate_kind(one: MeshCandidate) -> tuple[int, int]:
 
 @dataclass
 class CapacitySearch:
-    """Outcomes of the candidates so far, by number; `running` are those that are being planned."""
+    """Outcomes of the candidates so far, by number; `running` are those that are being planned.
+
+    unfit    candidates with stages for which no standard layout fits
+    pricing  until when candidates with stages are priced in standard layouts before any is searched
+    """
 
     question: CapacityQuestion
     outcomes: dict[int, CandidateResult] = field(default_factory=dict)
     skipped: dict[int, SkippedCandidate] = field(default_factory=dict)
     running: list[int] = field(default_factory=list)
+    unfit: set[int] = field(default_factory=set)
+    pricing: Deadline = field(default_factory=lambda: Deadline(0.0))
 
     @cached_property
     def order(self) -> list[int]:
@@ -173,11 +181,24 @@ class CapacitySearch:
         return sorted(numbers, key=priority)
 
     def _sort_by_promise(self, numbers: Collection[int]) -> list[int]:
-        """Sort candidates so that the numbers of devices take turns, the most promising ones first."""
+        """Sort candidates so that the numbers of devices take turns, the most promising ones first.
+
+        First come those to price, while it is time for that, and then those to search.
+        """
         devices = {number: self.question.candidates[number].devices for number in self.order}
+        new = [number for number in numbers if number not in self.outcomes and number not in self.unfit]
+        estimates = {number: self.bounds.estimate_step_s(number) for number in new}
         turns = Counter(devices[number] for number in (*self.outcomes, *self.running))
-        estimates = {number: self.bounds.estimate_step_s(number) for number in numbers}
-        return take_turns(numbers, estimates, devices, planned=turns)
+        priced = {number: self.outcomes[number].step_s or 0.0 for number in numbers if number in self.outcomes}
+        searched = [number for number, outcome in self.outcomes.items() if outcome.is_searched]
+        again = Counter(devices[number] for number in (*searched, *self.running))
+        parts = [
+            take_turns(new, estimates, devices, planned=turns),
+            take_turns(priced, priced, devices, planned=again),
+        ]
+        if self.pricing.left_s == 0.0:
+            parts.reverse()
+        return [*parts[0], *parts[1], *sorted(self.unfit.intersection(numbers))]
 
     def start(self, number: int) -> Choice | None:
         """Return the choice of the nearest mesh with as many axes, or None where no such mesh has one."""
@@ -200,6 +221,43 @@ class CapacitySearch:
         for number in set(self.order) - self.outcomes.keys() - self.skipped.keys():
             self.skipped[number] = SkippedCandidate("cancelled")
 
+    def list_unfinished(self) -> list[int]:
+        """Return the candidates that are neither planned nor skipped, or have a plan that no search has improved."""
+        finished = {number for number, outcome in self.outcomes.items() if outcome.is_searched}
+        return [number for number in self.order if number not in finished and number not in self.skipped]
+
+    def submit(self, number: int, outcome: CandidateResult) -> bool:
+        """Keep the outcome of a candidate, or skip it. Return whether it is to be planned again, by a search.
+
+        A search keeps the plan in standard layouts where it finds none that is better; what is proven of all schedules
+        stays the bound.
+        """
+        known = self.outcomes.get(number)
+        if outcome.status == "unknown":
+            if outcome.is_searched:
+                self.skip(number, SkippedCandidate("time"))
+            else:
+                self.unfit.add(number)
+            return not outcome.is_searched
+        if known is not None and outcome.step_s is not None and known.step_s is not None:
+            best = min(outcome, known, key=lambda each: each.step_s or math.inf)
+            gap = max(0.0, 1 - known.bound_s / best.step_s) if best.step_s else None
+            outcome = replace(best, bound_s=known.bound_s, gap=gap, is_searched=outcome.is_searched)
+        self.outcomes[number] = outcome
+        return not outcome.is_searched
+
+    def skip(self, number: int, reason: SkippedCandidate) -> None:
+        """Note why a candidate has no plan; one that has a plan keeps it."""
+        if number not in self.outcomes:
+            self.skipped[number] = reason
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all candidates are searched, or proven to need no search."""
+        is_known = all(passed.skip_reason not in ("time", "cancelled") for passed in self.skipped.values())
+        left = (number for number, outcome in self.outcomes.items() if not outcome.is_searched)
+        return is_known and all(self.find_skip_reason(number) for number in left)
+
     def count_excluded(self) -> Counter[str]:
         """Count the candidates without a plan so far, by the reason."""
         bounded = [number for number, outcome in self.outcomes.items() if outcome.status == BOUNDED]
@@ -208,9 +266,13 @@ class CapacitySearch:
     def make_task(self, number: int, deadline: Deadline | None = None) -> CandidateTask:
         one, question = self.question.candidates[number], self.question
         graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
-        start, cutoff_s, stages = self.start(number), self.cutoff_s(number), None
-        share = FIRST_SHARE if cutoff_s is None else TIME_SHARE
-        if question.pipeline is not None:
-            stages, share = replace(question.pipeline, stages=one.stages) if one.stages > 1 else None, STAGES_SHARE
-        limits = deadline or Deadline(), stages, share
-        return CandidateTask(graph, profile, one.mesh, question.request, start, cutoff_s, *limits)
+        start, cutoff_s = self.start(number), self.cutoff_s(number)
+        task = CandidateTask(graph, profile, one.mesh, question.request, start, cutoff_s, deadline or Deadline())
+        if question.pipeline is None:
+            return replace(task, share=FIRST_SHARE if cutoff_s is None else TIME_SHARE)
+        stages, known = replace(question.pipeline, stages=one.stages), self.outcomes.get(number)
+        if known is not None and known.schedule is not None:
+            schedule: Any = known.schedule
+            stages = replace(stages, schedule=schedule, virtual_stages=known.virtual_stages)
+        is_new = known is None and number not in self.unfit and task.deadline.seconds is not None
+        return replace(task, pipeline=stages, share=1.0 if is_new else STAGES_SHARE, is_standard=is_new)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from planner.choose.hardware import Hardware
 from planner.errors import InvalidRequest
@@ -26,51 +26,72 @@ from planner.pipeline_stages.pipeline_interval import find_pipeline_interval
 from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.planning.plan_types import Request
 from planner.usecases.capacity_question import CandidateResult, CandidateTask
 
 MISFIT = 0.2
 """By which share of its bound a candidate is thought slower for each doubling away from the rule of thumb."""
+CROWDED, CROWDED_MISFIT = 0.6, 0.5
+"""The share of the memory from which on parameters and their gradients leave too little for activations, and by which
+share a candidate is then thought slower, as it has to store or reduce them in parts."""
 
 
-def list_candidate_schedules(pipeline: PipelineRequest | None, stages: int, microbatches: int) -> list[bool]:
-    """Return, for each schedule of a number of stages, whether it is one whose passes follow each other at once.
-
-    Empty where no schedule can be had.
-    """
-    if pipeline is None or stages == 1:
-        return [True]
+def list_candidate_schedules(
+    pipeline: PipelineRequest | None, stages: int, microbatches: int, *, units: int
+) -> list[PipelineSchedule]:
+    """Return the schedules of a number of stages, for a graph of so many units; none where no schedule can be had."""
     try:
-        schedules = replace(pipeline, stages=stages).list_schedules(stages, microbatches)
+        return (pipeline or PipelineRequest(1)).list_schedules(stages, microbatches, units)
     except InvalidRequest:
         return []
-    return [schedule.chunks == 1 and not schedule.is_split for schedule in schedules]
 
 
-def bound_candidate(graph: Graph, hardware: Hardware, one: MeshCandidate, *, is_plain: bool, recompute: bool) -> Floor:
-    """Return the lower bounds of a candidate; `graph`: a step of all micro-batches.
-
-    is_plain  whether no schedule has virtual stages or passes for parameters apart
-    """
+def bound_candidate(
+    graph: Graph, hardware: Hardware, one: MeshCandidate, *, schedules: Sequence[PipelineSchedule], recompute: bool
+) -> Floor:
+    """Return the lower bounds of a candidate; `graph`: a step of all micro-batches."""
     step_s = min_step_s(graph, hardware, one.mesh.devices) / one.stages
-    if is_plain and one.stages > 1:
+    if one.stages > 1 and all(map(is_plain, schedules)):
         filled = 1 - (1 - 1 / graph.microbatches) ** one.stages
         step_s = max(step_s, min_passes_s(graph, hardware, one.mesh.devices) / filled)
     return Floor(step_s, min_memory_bytes(graph, one.devices, recompute))
 
 
-def estimate_step_s(floor: Floor, one: MeshCandidate, hardware: Hardware, *, batch: int | None) -> float:
-    """Return a guess of a candidate's step that says which one to plan first, and proves nothing.
+def is_plain(schedule: PipelineSchedule) -> bool:
+    """Return whether a schedule has no virtual stages, and the pass for parameters right after the backward pass."""
+    return schedule.chunks == 1 and not schedule.is_split
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """A guess of a candidate's step that says which one to price first, and proves nothing.
 
     The rule of thumb is that of Narayanan et al. (SC 2021): the last axis of the mesh joins the devices of a node, for
-    tensor parallelism, and the others are for as much data parallelism as a micro-batch has sequences.
+    tensor parallelism, and the others are for as much data parallelism as a micro-batch has sequences. The work is
+    longer by the bubble of equal stages in the best of the schedules, where the bound of the step does not count it.
+
+    least_s       the lower bound of the step
+    batch         the sequences of a micro-batch; None: unknown
+    stored_bytes  one copy of all parameters and of the sums of their gradients
     """
-    node = devices_per_tier(Mesh((MeshAxis("all", one.devices),)), hardware)[0][0]
-    within, *beyond = devices_per_tier(one.mesh, hardware)[-1]
-    away = abs(math.log2(node / within)) + math.log2(math.prod(beyond))
-    if batch is not None:
-        away += abs(math.log2(batch / math.prod(one.mesh.shape[:-1])))
-    return floor.step_s * (1 + MISFIT * away)
+
+    least_s: float
+    batch: int | None
+    stored_bytes: int
+    schedules: Sequence[PipelineSchedule]
+
+    def estimate_s(self, one: MeshCandidate, hardware: Hardware, limit_bytes: int) -> float:
+        """Return the guess for a candidate with a memory limit for each device."""
+        node = devices_per_tier(Mesh((MeshAxis("all", one.devices),)), hardware)[0][0]
+        within, *beyond = devices_per_tier(one.mesh, hardware)[-1]
+        away = abs(math.log2(node / within)) + math.log2(math.prod(beyond))
+        if self.batch is not None:
+            away += abs(math.log2(self.batch / math.prod(one.mesh.shape[:-1])))
+        crowded = self.stored_bytes > CROWDED * limit_bytes * within * one.stages
+        bubble = min((schedule.bubble for schedule in self.schedules), default=math.inf)
+        bubble = 0.0 if all(map(is_plain, self.schedules)) else bubble
+        return self.least_s * (1 + bubble) * (1 + MISFIT * away + CROWDED_MISFIT * crowded)
 
 
 def take_turns(
@@ -91,7 +112,7 @@ def plan_stages_in_full(task: CandidateTask, graph: Graph, hardware: Hardware, *
     """Return the plan of a candidate in its stages."""
     assert task.pipeline is not None, "a candidate with stages"
     mesh = replace(task.mesh, device=hardware.name)
-    return plan_pipeline(graph, mesh, hardware, pipeline=task.pipeline, request=request)
+    return plan_pipeline(graph, mesh, hardware, pipeline=task.pipeline, request=request, is_standard=task.is_standard)
 
 
 def plan_candidate_stages(
@@ -114,4 +135,6 @@ def plan_candidate_stages(
         bubble=plan.timeline.bubble if schedule else None,
         low_s=low_s,
         high_s=high_s,
+        virtual_stages=schedule.chunks if schedule else None,
+        is_searched=not task.is_standard,
     )

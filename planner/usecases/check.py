@@ -270,7 +270,7 @@ def _pipeline_text(plan: AnyPlanDocument) -> str:
     if not isinstance(plan, PipelineDocument):
         return "no stages"
     asked = plan.request.pipeline
-    virtual = f", {asked.virtual_stages} virtual stages each" if asked.virtual_stages > 1 else ""
+    virtual = f", {asked.virtual_stages} virtual stages each" if (asked.virtual_stages or 1) > 1 else ""
     return f"{AUTO if asked.stages is None else asked.stages} stages in the schedule {asked.schedule}{virtual}"
 
 

@@ -114,3 +114,13 @@ def test_a_layout_that_the_mesh_cannot_have_is_refused(layout: LayoutName, mesh:
 def test_an_unknown_layout_is_answered_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match="one of replicated, dp, zero1, fsdp, hsdp, tp, dp\\+tp, fsdp\\+tp"):
         Request(layout="zero7")  # type: ignore[arg-type]
+
+
+def test_gradients_are_cast_as_they_are_stored_and_reduced_as_they_are_computed() -> None:
+    sizes = {"layers": 1, "heads": 4, "width": 64, "feed_forward": 128, "vocabulary": 128}
+    document = import_zoo("gpt2", batch=8, seq=16, train="adamw", precision="bf16-mixed", **sizes)  # type: ignore[arg-type]
+    graph = load_graph(GraphDocument.model_validate(document), MESH)
+    plain, stored = (build_layout(graph, MESH, name) for name in ("dp", "fsdp"))
+    backward = [op for op in graph.ops if op.phase == "backward"]
+    changed = {op.op for op in backward if plain.options[op.id] != stored.options[op.id]}
+    assert changed == {"cast"}

@@ -112,7 +112,7 @@ def test_a_document_is_read_back(pipeline: PipelineRequest) -> None:
     planned = plan_of(tiny(layers=2), pipeline, gap=0.2)
     document = json.loads(json.dumps(dump_pipeline(planned, pipeline)))
     loaded = load_stages(parse_pipeline(document, "plan"))
-    assert len(loaded) == len(document["stages"]) == pipeline.virtual_stages * 2
+    assert len(loaded) == len(document["stages"]) == (pipeline.virtual_stages or 1) * 2
     for (_, program), entry in zip(loaded, document["stages"], strict=True):
         assert int(Accounting(program).live.max()) == entry["peak_memory_bytes"]
         assert sum(entry["plan"]["memory"]["by_kind"].values()) == entry["peak_memory_bytes"]

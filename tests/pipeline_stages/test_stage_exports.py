@@ -41,7 +41,7 @@ RUNS = [
 
 
 def plan_of(name: str, pipeline: PipelineRequest, microbatches: int, mesh: str = "dp=2") -> PipelinePlan:
-    layers = 2 if pipeline.virtual_stages > 1 else 1
+    layers = 2 if (pipeline.virtual_stages or 1) > 1 else 1
     document = import_zoo(name, train="adam", layers=layers, dtype="f64", **TINY)
     graph = load_graph(GraphDocument.model_validate(document), Mesh.parse(mesh))
     request = Request(microbatches=microbatches, gap=0.5)
