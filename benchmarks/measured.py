@@ -24,6 +24,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "planner/usecases/capacity_question.py",
         "planner/usecases/capacity_search.py",
     ),
+    "capacity_stages": (*PLANNING, *ZOO, "planner/pipeline_stages", "planner/usecases", "api/cli/capacity.py"),
     "chaos_kill": ("api",),
     "check": (*PLANNING, "planner/usecases/check.py"),
     "collective_costs": ("planner/choose/hardware",),
