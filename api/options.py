@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from api.pipeline_options import PipelineOptions
 from planner.documents.strict_model import Dtype, StrictModel
-from planner.errors import InvalidRequest
 from planner.frontends.zoo import OPTIMIZERS, Precision
 from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
 from planner.frontends.zoo.update import MasterMode
 from planner.judge.standard_layouts import LayoutName
-from planner.pipeline_stages.request import MAX_STAGES, PipelineRequest, ScheduleChoice
 from planner.planning.plan_types import ObjectiveName, RecomputeMode, Request
 from planner.rewrite.accumulate import MAX_MICROBATCHES
 
@@ -100,39 +99,6 @@ class PlanOptions(SolverOptions):
 
     def to_request(self) -> Request:
         return Request(**self.model_dump())
-
-
-class PipelineOptions(StrictModel):
-    """Which pipelines to consider; none where `pipeline` is not given."""
-
-    pipeline: Annotated[
-        str | None,
-        Field(
-            max_length=16,
-            description="Stages that follow each other, each on a mesh of its own of this shape: a number, or auto for "
-            "the least device-seconds.",
-        ),
-    ] = None
-    schedule: Annotated[
-        ScheduleChoice | None,
-        Field(description="The order of forward and backward passes; capacity considers all where none is given."),
-    ] = None
-    virtual_stages: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=MAX_STAGES,
-            description="Stages of each rank, for the schedule interleaved; 2, 4, 8, ... where no number is given.",
-        ),
-    ] = None
-
-    def to_pipeline(self, default: ScheduleChoice = "1f1b") -> PipelineRequest | None:
-        """Return which pipelines to consider; `default`: the schedule where none is given."""
-        if self.pipeline is None:
-            if (self.schedule, self.virtual_stages) != (None, None):
-                raise InvalidRequest("schedule", got="no pipeline", wanted="a number of stages, or auto")
-            return None
-        return PipelineRequest.parse(self.pipeline, self.schedule or default, self.virtual_stages)
 
 
 class StagedPlanOptions(PlanOptions, PipelineOptions):

@@ -16,7 +16,8 @@ from api.cli.parameters import with_options
 from api.cli.progress import show_capacity_progress, show_sweep_progress
 from api.cli.render_capacity import print_capacity_tables
 from api.client import ServiceClient
-from api.options import CapacityOptions, ModelOptions, ModelSeries, PipelineOptions
+from api.options import CapacityOptions, ModelOptions, ModelSeries
+from api.pipeline_options import PipelineOptions
 from api.remote_capacity import RetryingClient, describe_question, search_on_server
 from planner import pipeline
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal

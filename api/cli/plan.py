@@ -16,7 +16,8 @@ from api.cli.plan_stages import plan_stages, print_stages
 from api.cli.progress import report_progress, show_plan_progress, show_run_progress
 from api.cli.render_plan import render_plan
 from api.cli.solver_log import LogOption, write_solver_log
-from api.options import PipelineOptions, PlanOptions, RunOptions
+from api.options import PlanOptions, RunOptions
+from api.pipeline_options import PipelineOptions
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
 from planner.choose.formulate import Choice
