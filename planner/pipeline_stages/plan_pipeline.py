@@ -65,7 +65,7 @@ def plan_pipeline(
     report.begin("finding where the step may be cut")
     units = list_units(graph)
     request = count_microbatches(graph, request)
-    search_ends = deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
+    search_ends = deadline if is_standard else deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
     search = _PipelineSearch(graph, units, model, request, pipeline, search_ends, report)
     return search.run(list(search.price_all() if is_standard else search.search_all()))
 
