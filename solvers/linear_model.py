@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Numbers = Floats | Integers
 
+# Most steps of the dual simplex method for a bound of a branch.
+PROBE_STEPS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class MipSolution:
@@ -174,6 +177,27 @@ class IncrementalLp:
         duals = np.array(result.dual_values(self._model.linear_constraints()))
         is_finite = np.isfinite(values).all() and np.isfinite(duals).all()
         return LpSolution(values, result.objective_value(), duals) if is_finite else None
+
+    def bound_without(self, columns: Integers) -> float:
+        """Return a lower bound of the optimum without these columns, by a few steps from the last basis (that of a call
+        without columns is optimal); infinite where nothing is left, -inf where the solver fails."""
+        self._append_rows()
+        variables = [self._model.get_variable(column) for column in columns.tolist()]
+        uppers = [variable.upper_bound for variable in variables]
+        for variable in variables:
+            variable.upper_bound = 0.0
+        # Presolve would leave no basis to continue from.
+        glop = GlopParameters(use_dual_simplex=True, use_preprocessing=False)
+        parameters = mathopt.SolveParameters(glop=glop, iteration_limit=PROBE_STEPS if variables else None)
+        result = _call_solver(partial(self._solver.solve, params=parameters))
+        for variable, upper in zip(variables, uppers, strict=True):
+            variable.upper_bound = upper
+        if result is None:
+            return -np.inf
+        reason = result.termination.reason
+        return (
+            np.inf if reason == mathopt.TerminationReason.INFEASIBLE else result.termination.objective_bounds.dual_bound
+        )
 
     def _append_rows(self) -> None:
         """Copy the rows and entries added since the last call to MathOpt's model; new rows have only upper bounds."""

@@ -17,7 +17,7 @@ rows handle cuts as well. Usage on edges is left out, which is valid because it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,6 +83,18 @@ def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
     np.add.at(change, arrays.span_start, used)
     np.add.at(change, arrays.span_stop, -used)
     return np.cumsum(change)[:-1]
+
+
+def price_usage(arrays: ProblemArrays, multipliers: Mapping[int, float]) -> Floats:
+    """Return what each strategy's usage (flat), edges left out, costs at these multipliers (by time step)."""
+    prefix = np.zeros(arrays.time_steps + 1)
+    prefix[np.array(list(multipliers), np.int64) + 1] = list(multipliers.values())
+    prefix = np.cumsum(prefix)
+    of_span = np.repeat(prefix[arrays.span_stop] - prefix[arrays.span_start], arrays.counts[arrays.span_node])
+    prices: Floats = np.bincount(
+        arrays.strategies_at(arrays.span_node), of_span * arrays.span_usage, arrays.cost.size
+    ).astype(np.float64)
+    return prices
 
 
 def separate_mir(problem: Problem, point: Floats, most: int, *, time_steps: int) -> list[MirCut]:

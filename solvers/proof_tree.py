@@ -2,8 +2,8 @@
 
 With a usage limit the relaxation packs fractions of strategies, and multipliers that are right for the whole problem
 are wrong for its branches. A proof tree solves the linear program of each branch, separates its cuts, and turns its
-duals into a bound in integers (solvers/cut_separation.py). It branches where the fractions of a node differ most in
-what their usage costs: between the strategies that use less than the fractions do on average, and the others.
+duals into a bound in integers (solvers/cut_separation.py). It branches where the linear programs of both branches, of
+which some steps are done for a few nodes, cost most.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from solvers.cut_separation import separate_cuts
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Rounds of cuts per branch of a proof tree; most pairs at its root, and most open branches (each is a problem).
-CUT_ROUNDS, MAX_TREE_PAIRS, MAX_OPEN = 12, 20_000, 2000
+CUT_ROUNDS, MAX_TREE_PAIRS, MAX_OPEN = 4, 20_000, 2000
+# Nodes compared before a branch is split.
+PROBES = 6
 # A branch whose linear program has no optimum is tried at multipliers raised so many times by this factor.
 RAISES, RAISE_FACTOR = 6, 8.0
-# The least fraction of a strategy that counts.
-FRACTION = 1e-6
 # Message rounds at raised multipliers.
 RAISED_ROUNDS = 4
 
@@ -63,47 +61,37 @@ class ProofTree:
             smaller = branch.compacted()
             every = np.ones(smaller.allowed.size, bool)
             time_steps = list(smaller.multipliers)
-            branch, point = separate_cuts(state, smaller, every, time_steps=time_steps, rounds=CUT_ROUNDS)
-            if not point.size and not state.is_exhausted:
+            branch, cuts = separate_cuts(state, smaller, every, time_steps=time_steps, rounds=CUT_ROUNDS, probes=PROBES)
+            if cuts is not None:
+                arrays = smaller.model.arrays
+                first = arrays.node_start[:-1]
+                rounded = np.lexsort((-cuts.point, arrays.node_of))[first] - first
+                state.submit(smaller.model.restriction.postsolve(rounded))
+            elif not state.is_exhausted:
                 _raise_multipliers(branch)
-            for part in [] if branch.is_done else [branch] if state.is_exhausted else self._split(branch, point):
+            split = None if cuts is None else cuts.split
+            for part in [] if branch.is_done else [branch] if state.is_exhausted else self._split(branch, split):
                 self._count += 1
                 heapq.heappush(self._open, (max(bound, branch.bound), -self._count, part))
             if self._is_exact:
                 state.raise_lower_bound(min([state.upper_cutoff, *(bound for bound, _, _ in self._open)]))
 
-    def _split(self, branch: Relaxation, point: Floats) -> list[Relaxation]:
-        """Return the two halves of a branch; nothing where it is a single assignment, which is submitted."""
-        restriction, counts = branch.model.restriction, branch.counts()
+    def _split(self, branch: Relaxation, split: tuple[int, Mask] | None) -> list[Relaxation]:
+        """Return the two halves of a branch; nothing where it is a single assignment, which is submitted.
+
+        split: a node, and flags of those of its strategies to keep in one half.
+        """
+        restriction, counts, first = branch.model.restriction, branch.counts(), branch.model.arrays.node_start
         if counts.max() == 1:
-            left = np.flatnonzero(branch.allowed) - branch.model.arrays.node_start[:-1]
+            left = np.flatnonzero(branch.allowed) - first[:-1]
             self._state.submit(restriction.postsolve(left))
             return []
-        node, kept = _select_split(branch, point if point.size else np.zeros(branch.allowed.size))
+        node, kept = split or (int(counts.argmax()), np.zeros(0, bool))
+        allowed = branch.allowed[first[node] : first[node + 1]]
+        if split is None or not (kept & allowed).any() or not (~kept & allowed).any():
+            node = int(counts.argmax())
+            kept = np.arange(first[node + 1] - first[node]) == branch.allowed[first[node] : first[node + 1]].argmax()
         return [branch, _split(branch, node, kept)]
-
-
-def _select_split(branch: Relaxation, point: Floats) -> tuple[int, Mask]:
-    """Return the node to branch on, and which of its strategies to keep in one of the branches.
-
-    point: a value for each strategy (flat), those of a node adding up to 1, or all zero where none is known.
-    """
-    model, counts = branch.model, branch.counts()
-    first, sizes = model.arrays.node_start[:-1], model.arrays.counts
-    value = np.where(branch.allowed, point, 0.0)
-    price = (branch.lagrangian_potentials.theta - model.potentials({}).theta).astype(np.float64)
-    mean = np.add.reduceat(value * price, first) / np.maximum(np.add.reduceat(value, first), FRACTION)
-    spread = np.add.reduceat(value * np.abs(price - np.repeat(mean, sizes)), first)
-    fraction = 1 - np.maximum.reduceat(value, first)
-    score = np.where((counts > 1) & (fraction > FRACTION), spread, -1.0)
-    if score.max() <= 0:
-        score = np.where(counts > 1, 1 + fraction, 0.0)
-    node = int(score.argmax())
-    own = slice(first[node], first[node] + sizes[node])
-    kept = price[own] <= mean[node]
-    if not (kept & branch.allowed[own]).any() or not (~kept & branch.allowed[own]).any():
-        kept = np.arange(sizes[node]) == np.where(branch.allowed[own], value[own], -1.0).argmax()
-    return node, kept
 
 
 def _raise_multipliers(branch: Relaxation) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from solvers import Problem
+from solvers.cut_separation import SeparationTask
 from solvers.mip import LocalPolytope
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
@@ -47,3 +49,24 @@ def test_one_pass_over_the_duals_proves_the_optimum_of_the_linear_program(
         assert bound >= optimum.cost * unit * (1 - below) - 1, seed
         proven += 1
     assert proven > at_least(1 / 5, len(SEEDS))
+
+
+def test_a_split_leaves_something_of_the_linear_programs_optimum_to_either_branch() -> None:
+    splits = 0
+    for seed in SEEDS:
+        problem, wanted = with_best(tiny_public, seed)
+        if wanted is None or problem.limit is None:
+            continue
+        steps, cost = problem.arrays.time_steps, 2 * wanted[1].cost + 1
+        cuts = SeparationTask(problem, steps, range(steps), cost, 0.0, has_clock=False, rounds=1, probes=6)()
+        if cuts.split is not None:
+            node, kept = cuts.split
+            values = cuts.point[slice(*problem.arrays.node_start[node : node + 2])]
+            assert values.max() < 1 - 1e-9, seed
+            assert values[kept].sum() > 0, seed
+            assert values[~kept].sum() > 0, seed
+            splits += 1
+        elif cuts.point.size:
+            # Integral: the optimum is an assignment.
+            assert np.isclose(cuts.point, np.round(cuts.point), atol=1e-5).all(), seed
+    assert splits > at_least(1 / 50, len(SEEDS))

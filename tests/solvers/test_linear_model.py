@@ -36,3 +36,19 @@ def test_a_solver_that_fails_from_its_last_basis_starts_afresh(seed: int) -> Non
         assert afresh is not None
         assert vertex.cost == pytest.approx(afresh.cost, rel=1e-6)
         badly.add(3)
+
+
+def test_a_branch_is_bounded_without_changing_the_program() -> None:
+    program = LinearModel()
+    columns = program.add_columns(np.array([1.0, 2.0, 4.0]), 1.0)
+    rows = program.add_rows(np.array([1.5]), np.array([1.5]))
+    program.add_entries(np.repeat(rows, 3), columns, np.ones(3))
+    linear, none = IncrementalLp(program), np.zeros(0, np.int64)
+    for _ in range(2):
+        assert linear.bound_without(none) == pytest.approx(2.0)
+        assert linear.bound_without(columns[:1]) == pytest.approx(4.0)
+        assert linear.bound_without(columns[1:2]) == pytest.approx(3.0)
+        assert linear.bound_without(columns[1:]) == np.inf
+    optimum = linear.solve()
+    assert optimum is not None
+    assert optimum.cost == pytest.approx(2.0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 
 from solvers import Problem, evaluate
-from solvers.mir_cuts import MirCut, _apply_mir, expected_usage, separate_mir, usage_at, with_cuts
+from solvers.mir_cuts import MirCut, _apply_mir, expected_usage, price_usage, separate_mir, usage_at, with_cuts
 from tests.testing.random_problems import tiny, tiny_public
 from tests.testing.seeds import seeds
 
@@ -88,3 +89,14 @@ def test_the_usage_expected_of_a_choice_is_its_usage_on_nodes() -> None:
         point[choice] = 1.0
         wanted = [usage_at(layout, t)[choice].sum() for t in range(layout.time_steps)]
         assert np.allclose(expected_usage(layout, point), wanted), seed
+
+
+def test_the_price_of_a_usage_is_that_of_each_of_its_time_steps() -> None:
+    for seed in SEEDS:
+        problem = _limited(seed)
+        if problem is not None:
+            arrays, rng = problem.arrays, np.random.default_rng(seed)
+            steps = rng.permutation(arrays.time_steps)[: 1 + arrays.time_steps // 2]
+            multipliers = {int(t): float(rng.random()) for t in steps}
+            wanted = sum((price * usage_at(arrays, t) for t, price in multipliers.items()), np.zeros(arrays.cost.size))
+            assert price_usage(arrays, multipliers) == pytest.approx(wanted), seed

@@ -168,6 +168,37 @@ def test_a_tree_of_a_knapsack_is_small() -> None:
     assert state.cost == state.bound == sum(1000 + i for i in range(NODES - (NODES - 1) // 2))
 
 
+def _shared_base() -> Problem:
+    """Return values that live all the time, and others that each need much memory once."""
+    small = [Node(f"weight {i}", np.array([0, 100 + i]), np.array([5, 0]), (0, NODES)) for i in range(20)]
+    large = [Node(f"peak {i}", np.array([1, 150 + i]), np.array([45, 0]), (i, i + 1)) for i in range(NODES)]
+    return Problem([*small, *large], [], 99)
+
+
+def test_a_tree_takes_the_assignment_of_an_integral_linear_program() -> None:
+    state, tree = tree_of(_shared_base())
+    assert grow(state, tree) == 1
+    # Either ten weights give way, or all peaks and one weight.
+    assert (
+        state.cost
+        == state.bound
+        == min(sum(100 + i for i in range(10)) + NODES, 100 + sum(150 + i for i in range(NODES)))
+    )
+
+
+def _uneven_base() -> Problem:
+    """Return the same with random costs and usages, of which linear programs pack fractions, cuts or not."""
+    random = np.random.default_rng(2)
+    small = [
+        Node(f"weight {i}", np.array([0, random.integers(200, 400)]), np.array([random.integers(20, 60), 0]), (0, 10))
+        for i in range(30)
+    ]
+    large = [
+        Node(f"peak {i}", np.array([1, random.integers(100, 900)]), np.array([520, 0]), (i, i + 1)) for i in range(10)
+    ]
+    return Problem([*small, *large], [], sum(int(node.usage[0]) for node in small))
+
+
 def _too_large(count: int) -> Problem:
     """Return nodes of which even fractions use a byte more than the limit, so that linear programs have no optimum."""
     nodes = [Node(f"n{i}", np.array([0, 1000 + i]), np.array([2, 1]), (0, 1)) for i in range(count)]
@@ -189,7 +220,7 @@ def test_a_tree_without_linear_programs_or_multipliers_enumerates() -> None:
 
 
 def test_a_tree_keeps_its_bound_where_the_time_is_up() -> None:
-    problem = _odd_knapsack()
+    problem = _uneven_base()
     state, tree = tree_of(problem)
     before, state.stop_reason = state.bound, "time limit"
     tree.grow()
