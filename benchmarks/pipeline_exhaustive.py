@@ -5,8 +5,9 @@
 Random training steps of two or three layers are planned in two stages on meshes of two devices, every other one under a
 memory limit, in each schedule, and compared with all partitions and choices of layouts
 (`tests.testing.exhaustive_stages`). `is_separate` compares with the choices in which each stage has the least time of
-its own passes and update, which is what stages are planned for; `above` is by how much the step exceeds the least of
-all choices, in which a stage may be slower for the sake of what it sends.
+its own passes and update, which is what stages are planned for before they may receive in parts: the step is no longer
+than the best of these. `above` is by how much it exceeds the least of all choices, in which a stage may be slower for
+the sake of what it sends.
 
 Rows are written one after the other, and those of an earlier run at the same commit are kept, so that the command may
 be ended and run again. With a limit no row begins after so many seconds. No figure depends on the machine's load.
@@ -60,9 +61,10 @@ def table(result: Row) -> str:
     fitting, total = len(above), sum(len(row["above"]) for row in rows)
     return (
         f"{len(rows)} of {GRAPHS} random steps, {total} with their schedules, of which {fitting} fit: bounds hold in "
-        f"{sum(row['is_bound_below'] for row in rows)}, and {sum(row['is_separate'] for row in rows)} are the best of "
-        f"all partitions of stages that each take the least time. Of all choices {sum(not each for each in above)} of "
-        f"{fitting} are the best, and no step is more than {format_share(max(above, default=0.0))} longer."
+        f"{sum(row['is_bound_below'] for row in rows)}, and {sum(row['is_separate'] for row in rows)} are no "
+        "longer than the best of all partitions of stages that each take the least time. Of all choices "
+        f"{sum(not each for each in above)} of {fitting} are the best, and no step is more than "
+        f"{format_share(max(above, default=0.0))} longer."
     )
 
 

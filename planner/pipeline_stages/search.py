@@ -9,13 +9,14 @@ turn, until the gap is closed or WORK is done.
 Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts
 (`StageSearch.try_standard`), so that there is an answer before anything is solved. Every partition is first tried with
 one plan for all stages of equal content, that of the one with most micro-batches in flight, and then with a plan for
-each.
+each. Where that is the best so far, its stages are tried with what they receive in parts
+(`planner.pipeline_stages.received_parts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy as np
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, find_partition, list_partitions
 from planner.pipeline_stages.pipeline_plan import PlannedStage, simulate_stages
+from planner.pipeline_stages.received_parts import PartsReceiver
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import Part, StageCosts
 from planner.pipeline_stages.stage_plans import ALONE
@@ -54,6 +56,7 @@ class StageSearch:
     """A search over the partitions of units into the stages of a schedule.
 
     fastest_ps  the work of all ranks in the fastest standard layouts, whether or not they fit; 0: not known
+    whole_ps    the best step of stages that receive in the layouts in which their own work is least
     """
 
     schedule: PipelineSchedule
@@ -69,6 +72,8 @@ class StageSearch:
     known: tuple[int, float] | None = None
     balanced: Cuts | None = None
     fastest_ps: float = 0.0
+    whole_ps: float = np.inf
+    parts: PartsReceiver = field(default_factory=PartsReceiver)
 
     def __post_init__(self) -> None:
         self.bounds = StepBounds(self.schedule, self.costs)
@@ -111,7 +116,7 @@ class StageSearch:
         self.balanced = found[0]
         try:
             if standards := self.costs.find_standards(list(pairwise(found[0])), self.held, until):
-                self._submit(found[0], standards[0])
+                self._submit(found[0], standards[0], is_standard=True)
                 self.fastest_ps = standards[1]
         except TimeLimitReached:
             self.is_cut_short = True
@@ -210,14 +215,30 @@ class StageSearch:
         needed = [plan.certificate.least_limit_bytes for plan in unfit]
         self.limits += [max(filter(None, needed))] if all(needed) else []
 
-    def _submit(self, cuts: Cuts, plans: Sequence[Plan]) -> None:
-        """Keep the plans of all stages where their step is the best."""
+    def _submit(self, cuts: Cuts, plans: Sequence[Plan], *, is_standard: bool = False) -> None:
+        """Keep the plans of all stages where their step is the best; those in standard layouts as they are."""
         if any(plan.analysis is None for plan in plans):
             return
         stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(pairwise(cuts), plans, strict=True)]
+        step = self._keep(stages)
+        if is_standard or step >= self.whole_ps or self.schedule.chunks > 1:
+            return
+        self.whole_ps = step
+        for name in ("received", "received_gradients"):
+            split = [self._receive_in_parts(one, getattr(one.stage, name)) for one in stages]
+            if (shorter := self._keep(split)) < step:
+                stages, step = split, shorter
+
+    def _keep(self, stages: Sequence[PlannedStage]) -> int:
+        """Keep stages where their step is the best, and return it."""
         step = simulate_stages(self.schedule, stages, self.costs.model).step_ps
         if step < self.step_ps:
             self.best, self.step_ps = tuple(stages), step
+        return step
+
+    def _receive_in_parts(self, one: PlannedStage, values: Sequence[str]) -> PlannedStage:
+        self.costs.deadline.check()
+        return replace(one, plan=self.parts.receive_in_parts(one.plan, values))
 
     def _bound(self) -> float:
         """Return the lower bound of all partitions whose steps are below the best."""

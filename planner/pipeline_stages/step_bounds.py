@@ -6,8 +6,8 @@ least sum over all ways to part the units before and after. Three things make th
 * Only steps shorter than a known one, T, are of interest. A stage whose step of K m micro-batches takes at least S_K
   has m P + U <= T and K m P + U >= S_K, so that its passes take P >= (S_K - T) / ((K - 1) m), with all that the stage
   holds in memory. Without memory P would often be smaller.
-* Likewise, where the path that ends with the update of stage 0 takes m P + U <= C there, and a step of k micro-batches
-  at least S_k, it takes P + U >= ((m - 1) S_k - (k - 1) C) / (m - k).
+* Likewise, where a path that ends with the update of stage 0 takes n P + U <= C there, and a step of k < n
+  micro-batches at least S_k, it takes P + U >= ((n - 1) S_k - (k - 1) C) / (n - k).
 * An interval whose own bound is T or more is no stage, and so are those that no partition of the others is left for.
   The sums are taken over the rest, until no more intervals leave.
 """
@@ -126,10 +126,12 @@ class _Round:
         if not np.isfinite(self.most):
             return self.passes[0]
         own = next(path for path in self.bounds.paths if not path.stage and path.ends_in_stage)
-        around: Matrix = self._sum_around(own) if own.passes[1] == count else np.zeros_like(short)
-        most = self.most - np.where(np.isfinite(around), around, 0.0)
-        bound: Matrix = ((count - 1) * short - (few - 1) * most) / (count - few)
-        return bound
+        around = self._sum_around(own)
+        around = np.where(np.isfinite(around), around, 0.0)
+        # What the stage takes at most for so many passes and the update.
+        limits = [(count, np.full_like(short, self.most)), (own.passes[1], self.most - around)]
+        bounds = [((n - 1) * short - (few - 1) * most) / (n - few) for n, most in limits if n > few]
+        return np.maximum.reduce(bounds)
 
     def _sum_around(self, path: StagePath) -> Matrix:
         """Return what a path takes beside the passes that it meets in its stage."""

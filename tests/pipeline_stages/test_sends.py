@@ -13,7 +13,9 @@ from planner.frontends.zoo import import_zoo
 from planner.ir.mesh import Mesh
 from planner.pipeline_stages.pipeline_plan import number_devices
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.pipeline_stages.received_parts import PartsReceiver
 from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.validate import validate_pipeline
 from planner.planning.plan_types import Request
 from planner.reshard.cross_mesh import PlacedSharding
 from planner.reshard.cross_mesh_cost import CrossMeshReshard
@@ -43,3 +45,37 @@ def test_a_send_costs_what_it_does_between_the_devices_of_its_ranks(node: int) -
         ]
         alone = CrossMeshReshard(placed[0], placed[1], source.stage.graph.types[send.value], hardware)
         assert (send.reshard.time_ps, send.received_bytes) == (alone.time_ps, int(alone.received.sum()))
+
+
+def test_a_stage_receives_in_parts_on_all_devices_and_computes_the_same() -> None:
+    mesh = Mesh.parse("2x2")
+    document = import_zoo(
+        "llama-7b", train="sgd", layers=2, width=16, heads=4, vocabulary=24, batch=4, seq=8, dtype="f32"
+    )
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
+    plan = plan_pipeline(graph, mesh, PROFILE, pipeline=PipelineRequest(2), request=Request(microbatches=4))
+    parts, stages = PartsReceiver(), []
+    for one in plan.stages:
+        values = (*one.stage.received, *one.stage.received_gradients)
+        found = replace(one, plan=parts.receive_in_parts(one.plan, values))
+        stages.append(found)
+        assert found.analysis.step_ps >= one.analysis.step_ps
+        assert found.plan.certificate.bound_s == one.plan.certificate.bound_s
+        assert found.plan.certificate.objective_s == pytest.approx(found.analysis.step_ps * 1e-12)
+        for value in values:
+            split = [axis for axes in found.received_as(value).split_axes for axis in axes]
+            assert sorted(split) == [0, 1]
+    changed = replace(plan, stages=tuple(stages))
+    assert max(s.reshard.time_ps for s in changed.sends) <= max(s.reshard.time_ps for s in plan.sends)
+    checked = validate_pipeline(changed).verdict
+    assert checked is not None
+    assert checked.verdict == "equal"
+
+
+def test_what_the_search_receives_in_parts_makes_no_step_longer() -> None:
+    document = import_zoo("llama-7b", train="sgd", layers=4, width=256, heads=4, vocabulary=64, batch=4, seq=64)
+    mesh = Mesh.parse("2x2")
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
+    plan = plan_pipeline(graph, mesh, PROFILE, pipeline=PipelineRequest(2), request=Request(microbatches=4))
+    assert plan.certificate.objective_s == pytest.approx(plan.step_s)
+    assert plan.certificate.bound_s <= plan.step_s

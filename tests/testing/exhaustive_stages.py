@@ -207,8 +207,11 @@ class StageComparison:
 
     @property
     def is_separate(self) -> bool:
-        """Whether the step is that of the best partition into stages that each take the least time."""
-        return self.separate_ps[0] <= self.step_ps <= self.separate_ps[1]
+        """Whether the step is no longer than that of the best partition into stages that each take the least time.
+
+        Stages that receive in parts may take longer for their own work, and less for what is sent.
+        """
+        return self.step_ps <= self.separate_ps[1]
 
     @property
     def above(self) -> float:

@@ -1,0 +1,91 @@
+"""Stages that receive values in parts: each device a part of its own, which the stage itself then gathers.
+
+A stage is planned for the least time of its own work, in which what it receives may be in any layout, also one of which
+many devices receive the same. Between ranks that takes as many times longer, on a slower network than that within a
+stage. Here the layout of a received value is split further, over the mesh axes that it is replicated over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.choose.cost import PICO
+from planner.choose.formulate import Choice
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.judge.analysis import Analysis
+from planner.pipeline_stages.content import describe_ops, rename_plan
+from planner.planning.plan_types import Certificate, Plan
+from planner.reshard.documented_path import make_documented_path
+from planner.rewrite.materialize import materialize
+
+
+@dataclass(frozen=True)
+class PartsReceiver:
+    """Plans of stages that receive in parts, found once for stages that differ in names or in what is in flight."""
+
+    known: dict[object, Plan] = field(default_factory=dict)
+
+    def receive_in_parts(self, plan: Plan, values: Sequence[str]) -> Plan:
+        """Return the plan of a stage with received values split further, where that fits in memory.
+
+        It stays as it is where ops may be computed again.
+        """
+        if not values or plan.request.recompute != "none":
+            return plan
+        places = tuple(number for number, entry in enumerate(plan.graph.inputs) if entry.id in values)
+        key = describe_ops(plan.graph), plan.certificate.objective_s, places
+        if key not in self.known:
+            self.known[key] = _split_all(plan, values)
+        found = rename_plan(self.known[key], plan.graph)
+        assert found.analysis is not None, "a rewritten plan is feasible"
+        if found.analysis.peak_bytes > plan.limit_bytes:
+            return plan
+        step_s, gap = found.analysis.step_ps * PICO, plan.request.gap
+        return replace(found, request=plan.request, certificate=_prove(plan.certificate, step_s, gap))
+
+
+def _split_all(plan: Plan, values: Sequence[str]) -> Plan:
+    """Return the plan with each value in the further split that costs the stage's work least."""
+    for value in values:
+        assert plan.choice is not None, "only a feasible plan has a choice"
+        inputs = plan.choice.inputs
+        splits = _split_further(inputs[value], plan.graph.types[value].shape, plan.model.mesh)
+        choices = [replace(plan.choice, inputs=inputs | {value: split}) for split in splits]
+        priced = [(choice, _write(plan, choice)) for choice in choices]
+        if priced:
+            choice, analysis = min(priced, key=lambda each: each[1].step_ps)
+            plan = replace(plan, choice=choice, analysis=analysis)
+    return plan
+
+
+def _split_further(layout: Sharding, shape: Sequence[int], mesh: Mesh) -> Iterator[Sharding]:
+    """Yield the layout with all mesh axes that it is replicated over on one more dim, which they split evenly."""
+    used = {axis for axes in layout.split_axes for axis in axes}
+    free = tuple(axis for axis in range(len(mesh.shape)) if axis not in used)
+    for dim, size in enumerate(shape if free and not layout.partial else ()):
+        split = (*layout.split_axes[:dim], (*layout.split_axes[dim], *free), *layout.split_axes[dim + 1 :])
+        if size % mesh.group_size(split[dim]) == 0:
+            yield replace(layout, split_axes=split)
+
+
+def _write(plan: Plan, choice: Choice) -> Analysis:
+    graph, mesh = plan.graph, plan.model.mesh
+    program = materialize(
+        graph,
+        mesh,
+        choice.inputs,
+        options=choice.options,
+        shared=choice.shared,
+        outputs=choice.outputs,
+        route=make_documented_path(graph, mesh),
+    )
+    return Analysis(program, plan.model)
+
+
+def _prove(proven: Certificate, step_s: float, most: float) -> Certificate:
+    """Return the certificate of a longer step with the same bound; `most`: the gap that counts as none."""
+    gap = 1 - proven.bound_s / step_s
+    status, reason = (proven.status, proven.reason) if gap <= most else ("feasible", "methods exhausted")
+    return replace(proven, objective_s=step_s, gap=gap, status=status, reason=reason)
