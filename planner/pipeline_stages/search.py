@@ -154,7 +154,7 @@ class StageSearch:
             self.costs.deadline.check()
             parts: list[Part] = ["step", "long"]
             parts += ["through"] if self.schedule.is_split else []
-            parts += [] if number else ["short"]
+            parts += [] if number else ["short", "middle"]
             for part in parts:
                 held = ALONE if part == "through" else self.held[number]
                 is_new |= self.costs.certify(part, *spans[number], held=held)

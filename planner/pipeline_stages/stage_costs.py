@@ -11,7 +11,8 @@ were solved so. The bound of a plan is that of its interval alone, in which all 
 time to solve is bounded by the least time of its ops (`planner.pipeline_stages.unit_floors`).
 
     step      S, passes of all micro-batches and one update, with the micro-batches in flight at a position
-    short     the same of `few` micro-batches
+    short     the same of two micro-batches, where a step has more
+    middle    the same of four
     passes    P, all passes of one micro-batch, without update
     through   forward and backward pass of one micro-batch without late ops
     forward   forward pass of one micro-batch
@@ -39,7 +40,7 @@ from planner.pipeline_stages.unit_floors import Times, UnitFloors
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import MAX_MICROBATCHES
 
-Part = Literal["step", "short", "long"] | PathPart
+Part = Literal["step", "short", "middle", "long"] | PathPart
 LONG = 64
 """How many times as many micro-batches a long step has at most."""
 PART_GAP = 1e-3
@@ -85,9 +86,16 @@ class StageCosts(StagePlans):
         return max(1, min(LONG, MAX_MICROBATCHES // self.microbatches))
 
     @property
-    def few(self) -> int:
-        """How many micro-batches a short step has."""
-        return 2 if self.microbatches > 2 else 1
+    def counts(self) -> Mapping[Part, int]:
+        """How many micro-batches each part has that is a step."""
+        count = self.microbatches
+        short = 2 if count > 2 else 1
+        return {
+            "step": count,
+            "short": short,
+            "middle": 4 if count > 4 else short,
+            "long": self.times_longer * count,
+        }
 
     def certify(self, part: Part, first: int, last: int, *, held: Held = ALONE) -> bool:
         """Solve a part of an interval's step for a bound, and return whether it was not known yet.
@@ -103,12 +111,8 @@ class StageCosts(StagePlans):
 
     def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE) -> float:
         match part:
-            case "step":
-                graph = stage.make_step(self.microbatches, held, is_split=self.is_split)
-            case "short":
-                graph = stage.make_step(self.few, held, is_split=self.is_split)
-            case "long":
-                graph = stage.make_step(self.times_longer * self.microbatches, held, is_split=self.is_split)
+            case "step" | "short" | "middle" | "long":
+                graph = stage.make_step(self.counts[part], held, is_split=self.is_split)
             case "through" if self.is_split:
                 graph = stage.make_passes(lambda op, late: op.id not in late)
             case "forward":
@@ -119,7 +123,7 @@ class StageCosts(StagePlans):
         graph = replace(graph, free=self._list_free(graph), sent=frozenset())
         key = describe_content(graph)
         if key not in self.bounds:
-            known = self._list_choices(graph, key) if part in ("step", "short", "long") else []
+            known = self._list_choices(graph, key) if part in self.counts else []
             self.bounds[key] = self._find_bound_between(key) or self._solve_bound(graph, known)
         return self.bounds[key][0]
 
@@ -187,12 +191,8 @@ class StageCosts(StagePlans):
 
     def _floor_units(self, part: Part) -> Times:
         match part:
-            case "step":
-                return self._floors.bound_step(self.microbatches)
-            case "short":
-                return self._floors.bound_step(self.few)
-            case "long":
-                return self._floors.bound_step(self.times_longer * self.microbatches)
+            case "step" | "short" | "middle" | "long":
+                return self._floors.bound_step(self.counts[part])
             case "passes":
                 return self._floors.passes
             case _:

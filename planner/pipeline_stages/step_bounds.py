@@ -24,9 +24,11 @@ from planner.pipeline_stages.interval_bounds import Matrix
 from planner.pipeline_stages.partition import Costs, join_prefixes, join_suffixes
 from planner.pipeline_stages.paths import StagePath, list_paths
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import StageCosts
+from planner.pipeline_stages.stage_costs import Part, StageCosts
 
 ROUNDS = 3
+FEW: tuple[Part, ...] = ("short", "middle")
+"""The steps of few micro-batches."""
 Mask = NDArray[np.bool_]
 Sides = tuple[Matrix, Matrix]
 """Least sums of the stages before each unit, and of those after it, by their number."""
@@ -120,18 +122,20 @@ class _Round:
 
     def _bound_first_update(self) -> Matrix:
         """Return a bound of P + U of stage 0."""
-        short, few, count = self.costs.matrix("short", self.held[0]), self.costs.few, self.count
-        if few == 1:
+        short, count = self.costs.matrix("short", self.held[0]), self.count
+        if self.costs.counts["short"] == 1:
             return short
         if not np.isfinite(self.most):
             return self.passes[0]
         own = next(path for path in self.bounds.paths if not path.stage and path.ends_in_stage)
         around = self._sum_around(own)
         around = np.where(np.isfinite(around), around, 0.0)
-        # What the stage takes at most for so many passes and the update.
+        # What the stage takes at most for so many passes and the update, and at least for fewer.
         limits = [(count, np.full_like(short, self.most)), (own.passes[1], self.most - around)]
-        bounds = [((n - 1) * short - (few - 1) * most) / (n - few) for n, most in limits if n > few]
-        return np.maximum.reduce(bounds)
+        steps = [(self.costs.counts[part], self.costs.matrix(part, self.held[0])) for part in FEW]
+        bounds = [((n - 1) * step - (k - 1) * most) / (n - k) for n, most in limits for k, step in steps if n > k]
+        bound: Matrix = np.maximum.reduce(bounds)
+        return bound
 
     def _sum_around(self, path: StagePath) -> Matrix:
         """Return what a path takes beside the passes that it meets in its stage."""

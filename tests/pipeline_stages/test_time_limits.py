@@ -24,7 +24,7 @@ from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Request
 
 MESH, HARDWARE, OVER = Mesh.parse("2x2"), load_profile("h100-sxm"), Deadline(0.0)
-PARTS: list[Part] = ["step", "short", "long", "passes", "through", "forward"]
+PARTS: list[Part] = ["step", "short", "middle", "long", "passes", "through", "forward"]
 
 
 def tiny(layers: int = 3, **sizes: Any) -> Graph:
