@@ -29,6 +29,8 @@ from planner.pipeline_stages.stage_costs import Part, StageCosts
 ROUNDS = 3
 FEW: tuple[Part, ...] = ("short", "middle")
 """The steps of few micro-batches."""
+MAX_TASKS = 2_000_000
+"""Tasks that are simulated to find paths where time is limited; of more, a stage's own work alone is its bound."""
 Mask = NDArray[np.bool_]
 Sides = tuple[Matrix, Matrix]
 """Least sums of the stages before each unit, and of those after it, by their number."""
@@ -43,7 +45,8 @@ class StepBounds:
 
     @cached_property
     def paths(self) -> list[StagePath]:
-        return list_paths(self.schedule)
+        is_long = self.schedule.stages**2 * self.schedule.microbatches > MAX_TASKS
+        return [] if is_long and self.costs.deadline.seconds is not None else list_paths(self.schedule)
 
     @cached_property
     def held(self) -> list[tuple[int, int]]:

@@ -18,7 +18,9 @@ from planner.ir.mesh import Mesh
 from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest, ScheduleChoice
+from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import Part, StageCosts
+from planner.pipeline_stages.step_bounds import StepBounds
 from planner.pipeline_stages.validate import list_tasks, run_stages, validate_pipeline
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Request
@@ -83,6 +85,17 @@ def test_stages_that_fit_in_no_standard_layout_are_unknown_without_time() -> Non
     late = plan_pipeline(tiny(), MESH, HARDWARE, pipeline=PipelineRequest(2), request=request, deadline=OVER)
     assert late.certificate.status == "unknown"
     assert not late.stages
+
+
+def test_where_paths_take_too_long_to_find_the_own_work_of_each_stage_bounds_the_step() -> None:
+    units, model = find_units(tiny(layers=1)), CostModel(MESH, HARDWARE)
+    for microbatches, has_paths in ((16, True), (1 << 20, False)):
+        costs = StageCosts(units, model, Request(gap=0.0), microbatches, False, 1, OVER)
+        bounds = StepBounds(PipelineSchedule("1f1b", 2, microbatches), costs)
+        assert bool(bounds.paths) == has_paths
+        for table, own in zip(bounds.list_tables(np.inf), bounds.list_own_work(), strict=True):
+            assert (table >= own).all()
+            assert has_paths or np.array_equal(table, own)
 
 
 @pytest.mark.parametrize("part", PARTS)
