@@ -30,7 +30,7 @@ from planner.ops.attention_scores import (
     RING,
     SINKS,
     WINDOW,
-    kept,
+    draw_dropout,
     scale_of,
     score,
     split_others,
@@ -80,7 +80,7 @@ def _attention(local: OpContext, query: Array, key: Array, value: Array, *others
     """Compute softmax(q k^T scale + mask) v. With `causal`, query i, counted over all devices, attends to keys 0..i."""
     mask, sinks = split_others(local, others)
     weights = _probabilities(local, query, key, mask=mask, sinks=sinks)
-    return local.xp.matmul(weights * kept(local, weights) if local.read(DROPOUT) else weights, value)
+    return local.xp.matmul(weights * draw_dropout(local, weights) if local.read(DROPOUT) else weights, value)
 
 
 def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | None, sinks: Array | None) -> Array:
@@ -177,7 +177,7 @@ def _backward(
     weights = _probabilities(local, query, key, mask=mask, sinks=sinks)
     change, used = xp.matmul(grad, value.swapaxes(-1, -2)), weights
     if local.read(DROPOUT):
-        drawn = kept(local, weights)
+        drawn = draw_dropout(local, weights)
         change, used = change * drawn, weights * drawn
     mean = (change * weights).sum(axis=-1, keepdims=True)
     scale, in_sinks = scale_of(local, query), []

@@ -30,7 +30,7 @@ def split_others(local: OpContext, others: tuple[Array, ...]) -> tuple[Array | N
     return (masks[0] if masks else None), sinks
 
 
-def kept(local: OpContext, weights: Array) -> Array:
+def draw_dropout(local: OpContext, weights: Array) -> Array:
     """Return z: 0 for the weights that dropout drops, by their positions, and what it multiplies the others by."""
     count = weights.ndim - 2
     # The forward rule's `...` names batch dims from the last one, the backward rule from the first.

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from planner.ops.attention_scores import DROPOUT, kept, scale_of, score, split_others, sum_to_operand
+from planner.ops.attention_scores import DROPOUT, draw_dropout, scale_of, score, split_others, sum_to_operand
 from planner.ops.op_def import Array, OpContext, RingDef, RingRound, State
 
 
@@ -74,7 +74,7 @@ def _step_forward(local: OpContext, operands: Sequence[Array], state: State, sum
     scores = score(local, query, key, mask=_columns(local, mask))
 
     def weigh(powers: Array) -> Array:
-        used = powers * kept(local, powers) if local.read(DROPOUT) else powers
+        used = powers * draw_dropout(local, powers) if local.read(DROPOUT) else powers
         return local.xp.matmul(_narrow(used, value), value)
 
     return _add_block(local.xp, state, scores, more=weigh), sums
@@ -91,7 +91,7 @@ def _change(local: OpContext, operands: Sequence[Array]) -> tuple[Array, Array, 
     mask, _ = split_others(local, tuple(others))
     scores = score(local, query, key, mask=_columns(local, mask))
     change = local.xp.matmul(grad, value.swapaxes(-1, -2))
-    drawn = kept(local, scores) if local.read(DROPOUT) else None
+    drawn = draw_dropout(local, scores) if local.read(DROPOUT) else None
     return scores, change if drawn is None else change * drawn, drawn
 
 
