@@ -9,8 +9,8 @@ turn, until the gap is closed or WORK is done.
 Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts
 (`StageSearch.try_standard`), so that there is an answer before anything is solved. Every partition is first tried with
 one plan for all stages of equal content, that of the one with most micro-batches in flight, and then with a plan for
-each. Where that is the best so far, its stages are tried with what they receive in parts
-(`planner.pipeline_stages.received_parts`).
+each, before bounds of other partitions are solved. Where that is the best so far, its stages are tried with what they
+receive in parts (`planner.pipeline_stages.received_parts`).
 """
 
 from __future__ import annotations
@@ -122,12 +122,16 @@ class StageSearch:
             self.is_cut_short = True
 
     def _plan_balanced(self, cuts: Cuts) -> None:
-        """Plan the stages of the partition that is in standard layouts, and bound single units."""
+        """Plan the stages of the partition that is in standard layouts, alike and then each, and bound single units."""
         self.costs.deadline.check()
-        self._submit(cuts, self._plan_alike(cuts))
+        plans = self._plan_alike(cuts)
+        self._submit(cuts, plans)
         self.is_planned = bool(self.best)
         deadline = self.costs.deadline
         self.costs.bound_units(deadline.sooner((1 - UNITS_SHARE) * (deadline.left_s or 0.0)))
+        if all(plan.analysis is not None for plan in plans):
+            self.tried.add(cuts)
+            self._plan_each(cuts, plans)
 
     def _try_best(self) -> None:
         """Plan the partition with the least bound, until that is one which was tried.
@@ -186,12 +190,16 @@ class StageSearch:
             return
         self._submit(cuts, plans)
         self.is_planned = True
-        self._certify(cuts)
+        self._plan_each(cuts, plans)
+
+    def _plan_each(self, cuts: Cuts, plans: list[Plan]) -> None:
+        """Plan each stage of a partition, from plans that equal stages share, and solve bounds of them."""
         spans = list(pairwise(cuts))
         for number in _list_inwards(len(spans)):
             self.costs.deadline.check()
             plans[number] = self.costs.plan(*spans[number], self.held[number])
         self._submit(cuts, plans)
+        self._certify(cuts)
 
     def _plan_alike(self, cuts: Cuts) -> list[Plan]:
         """Return plans for the stages of a partition, one for all of equal content where it fits them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,19 +11,30 @@ from planner.choose.hardware import Tier, load_profile
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
+from planner.ir.collectives import Collective
 from planner.ir.mesh import Mesh
+from planner.ir.program import Reshard
 from planner.pipeline_stages.pipeline_plan import number_devices
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.received_parts import PartsReceiver
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.validate import validate_pipeline
-from planner.planning.plan_types import Request
+from planner.planning.plan_types import Plan, Request
 from planner.reshard.cross_mesh import PlacedSharding
 from planner.reshard.cross_mesh_cost import CrossMeshReshard
 
 MESH, PROFILE = Mesh.parse("2"), load_profile("h100-sxm")
 NODES = (4, 8, 3)
 """Devices of a node: two ranks, all ranks, and a rank and a half."""
+
+
+def list_other_moves(plan: Plan, values: Sequence[str]) -> list[Collective]:
+    """Return the collectives of a plan's program that do not move these values."""
+    assert plan.analysis is not None
+    moved = {plan.graph.types[value] for value in values}
+    program = plan.analysis.program
+    done = (each for each in program.instructions if isinstance(each, Reshard))
+    return [each.collective for each in done if program.values[each.operand].type not in moved]
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -62,6 +74,7 @@ def test_a_stage_receives_in_parts_on_all_devices_and_computes_the_same() -> Non
         assert found.analysis.step_ps >= one.analysis.step_ps
         assert found.plan.certificate.bound_s == one.plan.certificate.bound_s
         assert found.plan.certificate.objective_s == pytest.approx(found.analysis.step_ps * 1e-12)
+        assert list_other_moves(found.plan, values) == list_other_moves(one.plan, values)
         for value in values:
             split = [axis for axes in found.received_as(value).split_axes for axis in axes]
             assert sorted(split) == [0, 1]
