@@ -93,7 +93,7 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
         if request.layout is not None:
             check_layout(graph, mesh, request.layout)
         if stages is not None:
-            check_pipeline_request(graph, request)
+            check_pipeline_request(request)
     return PlanInputs(graph, mesh, profile, request, stages)
 
 

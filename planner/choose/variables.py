@@ -10,7 +10,6 @@ then `len(states)`, as is that of a shared copy whose value is not computed.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -27,8 +26,9 @@ from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.options import distinct_options, list_layouts
 from planner.errors import InvalidSharding
 from planner.ir.execution_order import Execute, Read, Share, Shrink
-from planner.ir.graph import OUTPUTS, Annotation, Op, TensorType
+from planner.ir.graph import OUTPUTS, Op, TensorType
 from planner.ir.indexing import Option, format_option
+from planner.ir.pins import list_pins
 from planner.ir.sharding import Sharding
 
 
@@ -129,10 +129,7 @@ class _VariableBuilder:
 
     def __post_init__(self) -> None:
         self.graph = self.liveness.with_clones.graph
-        self.pins: dict[str, list[Annotation]] = defaultdict(list)
-        for annotation in self.graph.annotations:
-            if annotation.required:
-                self.pins[annotation.value].append(annotation)
+        self.pins = list_pins(self.graph, self.model.mesh)
 
     def all(self) -> list[Variable]:
         ops = [self.add_op(op) for op in self.graph.ops]

@@ -34,6 +34,7 @@ from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
 from planner.pipeline_stages.tied_parameters import find_tied_units
 from planner.pipeline_stages.validate import run_stages
 from planner.planning.plan_types import Certificate, Plan, Request
+from planner.planning.step_graph import build_step
 from planner.run.executor import Progress
 from planner.run.pipeline import PipelineVerdict, RunTask
 
@@ -195,14 +196,14 @@ def load_pipeline(document: PipelineDocument) -> PipelinePlan:
     mesh = load_mesh(document.mesh)
     model = price_stages(CostModel(mesh, load_planned_hardware(document)))
     graph = load_graph(document.graph.document, mesh)
-    units = find_tied_units(graph, document.tied)
+    request = load_request(document)
+    units = find_tied_units(build_step(graph, mesh, layout=request.layout), document.tied)
     solver, listed = document.solver, document.schedule
     certificate = PipelineCertificate(**solver.model_dump(exclude={"versions"}) | {"wall_s": solver.wall_s or 0.0})
     schedule = None
     if listed is not None:
         schedule = PipelineSchedule(listed.name, listed.ranks, listed.microbatches, listed.virtual_stages)
     stages = [_load_stage(document, number, units, model=model) for number in range(len(document.stages))]
-    request = load_request(document)
     return PipelinePlan(graph, model, request, certificate, schedule, tuple(stages), units.ties)
 
 

@@ -7,7 +7,6 @@ of what it reads, by the documents' collectives, are least.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from planner.choose.rematerialization import GraphWithClones
 from planner.choose.variables import PinnedVariables, Variable
 from planner.ir.graph import OUTPUTS, Annotation, Graph, Op
 from planner.ir.indexing import Option
+from planner.ir.pins import list_pins
 from planner.ir.sharding import Sharding
 from planner.judge.standard_layouts import Baseline, LayoutName, build_layout
 from planner.reshard.cheapest_path import ReshardPath
@@ -52,11 +52,7 @@ class _PinnedCompletion:
 
     @cached_property
     def _pins(self) -> dict[str, list[Annotation]]:
-        pins: dict[str, list[Annotation]] = defaultdict(list)
-        for pin in self.graph.annotations:
-            if pin.required:
-                pins[pin.value].append(pin)
-        return pins
+        return list_pins(self.graph, self.model.mesh)
 
     @cached_property
     def _variables(self) -> PinnedVariables:

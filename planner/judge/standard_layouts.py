@@ -31,6 +31,7 @@ from planner.errors import InvalidRequest
 from planner.ir.graph import Annotation, Graph, Op
 from planner.ir.indexing import LoopKind, Option
 from planner.ir.mesh import Mesh
+from planner.ir.pins import list_pins
 from planner.ir.sharding import Axes, Reduction, Sharding
 from planner.judge.megatron import split_products, split_sequences
 from planner.rewrite.accumulate import find_batch
@@ -109,7 +110,7 @@ def pin_layout(graph: Graph, mesh: Mesh, name: LayoutName) -> Graph:
     """
     check_layout(graph, mesh, name)
     made = build_layout(graph, mesh, name)
-    own = {pin.value for pin in graph.annotations if pin.required and pin.user is None}
+    own = {value for value, pins in list_pins(graph, mesh).items() if any(pin.user is None for pin in pins)}
     stored = (Annotation(value, sharding) for value, sharding in made.inputs.items() if value not in own)
     ops = (replace(op, option=made.options[op.id]) if _is_pinned(op) else op for op in graph.ops)
     return replace(graph, ops=tuple(ops), annotations=(*graph.annotations, *stored))

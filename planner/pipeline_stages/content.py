@@ -14,7 +14,7 @@ from planner.planning.plan_types import Plan
 
 Passes = tuple[int, int, int]
 """Micro-batches of a step, and those in flight after their forward and their backward pass."""
-Content = tuple[object, object, object, Passes]
+Content = tuple[object, object, object, object, Passes]
 
 
 def describe_content(graph: Graph) -> Content:
@@ -23,14 +23,14 @@ def describe_content(graph: Graph) -> Content:
     return *describe_ops(graph), (graph.microbatches, flying.after_forward, flying.after_backward)
 
 
-def describe_ops(graph: Graph) -> tuple[object, object, object]:
+def describe_ops(graph: Graph) -> tuple[object, object, object, object]:
     """Return the content of a graph whatever the micro-batches are."""
     number = {value: n for n, value in enumerate(graph.types)}
     return (
         tuple((entry.kind, entry.type, number.get(entry.next or "")) for entry in graph.inputs),
         tuple(
             (
-                (op.op, op.phase, op.notation, op.accumulates, op.id in graph.in_flight.late),
+                (op.op, op.phase, op.notation, op.accumulates, op.id in graph.in_flight.late, op.option),
                 tuple(sorted((name, repr(value)) for name, value in op.attrs.items())),
                 tuple(number[value] for value in op.inputs),
                 op.results,
@@ -38,6 +38,10 @@ def describe_ops(graph: Graph) -> tuple[object, object, object]:
             for op in graph.ops
         ),
         tuple((number[value], value in graph.sent) for value in graph.outputs),
+        frozenset(
+            (number[one.value], one.sharding, one.required, number.get(one.user or "", one.user), one.operand)
+            for one in graph.annotations
+        ),
     )
 
 

@@ -29,6 +29,7 @@ from planner.pipeline_stages.tied_parameters import find_tied_units
 from planner.planning.deadline import Deadline, ProgressReporter
 from planner.planning.infeasible import describe_limits
 from planner.planning.plan_types import Plan
+from planner.planning.step_graph import build_step
 
 BOUNDS_SHARE = 0.5
 """Share of a limited time that is left for bounds and simulations when stages beside moved cuts are planned."""
@@ -151,7 +152,8 @@ class _CutMoves:
 
     def __post_init__(self) -> None:
         plan, schedule, tied = self.plan, self.schedule, [tie.parameter for tie in self.plan.ties]
-        self.units: Units = find_tied_units(plan.graph, tied)
+        pinned = build_step(plan.graph, plan.model.mesh, layout=plan.request.layout)
+        self.units: Units = find_tied_units(pinned, tied)
         sizes = schedule.microbatches, schedule.is_split, schedule.chunks
         self.costs = StageCosts(self.units, plan.model, plan.request, *sizes, self.deadline)
         self.bounds = StepBounds(schedule, self.costs)

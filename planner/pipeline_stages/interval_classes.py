@@ -95,7 +95,8 @@ class IntervalClasses:
         for entry in self.graph.inputs:
             unit = self._home_of[entry.id]
             follows = None if entry.next is None else self._relative(place, entry.next, unit)
-            description: Description = (entry.kind, entry.type, follows, entry.id if unit == SHARED else None)
+            pins = self._pins.get(entry.id)
+            description: Description = (entry.kind, entry.type, follows, entry.id if unit == SHARED else None, pins)
             sequence.append((unit, numbers.setdefault(description, len(numbers))))
         for op in self.graph.ops:
             description = self._describe_op(op, place)
@@ -139,9 +140,26 @@ class IntervalClasses:
             op.notation,
             op.accumulates,
             tuple(sorted((k, repr(v)) for k, v in op.attrs.items())),
+            op.option,
+            self._pins.get(op.id),
         )
         reads = tuple(self._relative(place, value, unit) for value in op.inputs)
         return computes, reads, op.results, tuple(self._ends(value, unit) for value in op.values)
+
+    @cached_property
+    def _pins(self) -> dict[str, frozenset[Description]]:
+        """The pins of what each op and graph input computes, and of what each op reads, by its place among these."""
+        made = {value: (op, place) for op in self.graph.ops for place, value in enumerate(op.values)}
+        ops = {op.id: op for op in self.graph.ops}
+        pins: dict[str, set[Description]] = defaultdict(set)
+        for one in self.graph.annotations:
+            reader = ops.get(one.user or "")
+            if reader is not None and one.value in reader.inputs:
+                pins[reader.id].add(("read", reader.inputs.index(one.value), one.operand, one.sharding, one.required))
+                continue
+            owner, place = (made[one.value][0].id, made[one.value][1]) if one.value in made else (one.value, 0)
+            pins[owner].add((one.user, place, one.operand is None, one.sharding, one.required))
+        return {name: frozenset(found) for name, found in pins.items()}
 
     def _ends(self, value: str, unit: int) -> Description:
         """Return where a value goes beyond its unit: to earlier units, over a cut, and out of the graph."""

@@ -29,8 +29,8 @@ from planner.pipeline_stages.stage_costs import StageCosts
 from planner.pipeline_stages.tied_parameters import list_units
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter
 from planner.planning.infeasible import describe_infeasible
-from planner.planning.plan_search import is_pinned
 from planner.planning.plan_types import Request
+from planner.planning.step_graph import build_step
 from planner.rewrite.accumulate import accumulate_gradients
 
 WRITE_SHARE = 14.0
@@ -54,16 +54,17 @@ def plan_pipeline(
     is_standard  whether only stages in standard layouts are compared, without any search
 
     Raises InvalidGraph for a graph without phases, and InvalidRequest for more stages than the graph has units, for
-    micro-batches that the schedule cannot order, for pins, and for another objective than time.
+    micro-batches that the schedule cannot order, for another objective than time, and for a layout that the graph
+    cannot have on the mesh; InvalidSharding for a pin that no option of an op meets.
     """
     request = request or Request()
-    check_pipeline_request(graph, request)
+    check_pipeline_request(request)
     check_sizes(graph)
     model = price_stages(CostModel(mesh, request.adjust_hardware(hardware)))
     deadline = deadline or start_deadline(request)
     began_s, report = deadline.elapsed_s, ProgressReporter(deadline, on_progress)
     report.begin("finding where the step may be cut")
-    units = list_units(graph)
+    units = list_units(build_step(graph, mesh, layout=request.layout))
     request = count_microbatches(graph, request)
     search_ends = deadline if is_standard else deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
     search = _PipelineSearch(graph, units, model, request, pipeline, search_ends, report)
@@ -81,15 +82,11 @@ def count_microbatches(graph: Graph, request: Request) -> Request:
     return replace(request, microbatches=microbatches, global_batch=None)
 
 
-def check_pipeline_request(graph: Graph, request: Request) -> None:
-    """Raise InvalidRequest for pins, and for what stages cannot be asked for."""
+def check_pipeline_request(request: Request) -> None:
+    """Raise InvalidRequest for what stages cannot be asked for."""
     if request.objective != "time":
         raise InvalidRequest("objective of a pipeline", got=request.objective, wanted="time")
-    if request.layout is not None:
-        raise InvalidRequest("layout of a pipeline", got=request.layout, wanted="none: stages choose their own")
     check_stage_overlap(request)
-    if is_pinned(graph):
-        raise InvalidRequest("pins of a pipeline", got="annotations or options of ops", wanted="none yet in stages")
 
 
 @dataclass

@@ -147,8 +147,8 @@ class StageCosts(StagePlans):
     def _solve_bound(self, graph: Graph, known: list[Choice]) -> tuple[float, float]:
         """Return the lower bound and the cost found, both infinite where nothing fits."""
         self.solved_ops += len(graph.ops)
-        plain = replace(self.request, microbatches=1, global_batch=None, gap=self._part_gap)
-        request, _ = self._limit_time(plain, SHARE)
+        plain = replace(self.request, microbatches=1, global_batch=None, layout=None)
+        request, _ = self._limit_time(replace(plain, gap=self._part_gap), SHARE)
         try:
             solution = pipeline.solve_choice(graph, self.model, request, known=known).solution
         except TimeLimitReached:

@@ -4,17 +4,20 @@ It is a graph like any other. What comes from neighbouring stages (the value at 
 value at the cut after it) is data of the micro-batch, an input with the value's own id; what goes to them is an output.
 What does not depend on parameters is computed in every stage that needs it.
 
+A pin of a value holds where the stage computes it or takes it from outside, and for the ops that read it; a value that
+is received may come in any layout.
+
 Its ops are in the order forward, backward, update. Where gradients of parameters are computed apart (zb-h1), those
 backward ops that no gradient sent down depends on come last, as *late* ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from planner.ir.graph import PHASES, Graph, Input, Op
+from planner.ir.graph import PHASES, Annotation, Graph, Input, Op
 from planner.ir.in_flight import InFlight
 from planner.pipeline_stages.cuts import Units
 from planner.rewrite.accumulate import accumulate_gradients
@@ -70,7 +73,8 @@ class StageGraph:
         made = {value for op in ops for value in op.values}
         inputs = tuple(replace(entry, next=None) for entry in self.graph.inputs if entry.id in read)
         ends = tuple(value for value in self.graph.outputs if value in made)
-        return replace(self.graph, inputs=inputs, ops=ops, outputs=ends or ops[-1].values[:1])
+        part = replace(self.graph, inputs=inputs, ops=ops, outputs=ends or ops[-1].values[:1], annotations=())
+        return replace(part, annotations=tuple(_list_pins(self.graph, part)))
 
     def _find_late(self, step: Graph) -> frozenset[str]:
         """Return the backward ops that no gradient sent down depends on; an accumulator follows what it adds up."""
@@ -111,7 +115,25 @@ def extract_stage(units: Units, first: int, last: int) -> StageGraph:
         producer=graph.producer,
         sent=frozenset((*sent, *sent_down)),
     )
+    received_values = frozenset(entry.id for entry in received)
+    stage = replace(stage, annotations=tuple(_list_pins(graph, stage, received_values)))
     return StageGraph(stage, first, last, up, sent, (*down, *relayed), sent_down, sums, own_sums)
+
+
+def _list_pins(whole: Graph, part: Graph, received: frozenset[str] = frozenset()) -> Iterator[Annotation]:
+    """Yield the annotations of a graph for a part of it, except for the definition of values that it receives."""
+    if not whole.annotations:
+        return
+    ops, readers = {op.id for op in part.ops}, {(value, op.id) for op in whole.ops for value in op.inputs}
+    for one in whole.annotations:
+        if one.user is None:
+            if one.value in part.types and one.value not in received:
+                yield one
+        elif (one.value, one.user) in readers:
+            if one.user in ops:
+                yield one
+        elif one.value in part.outputs and one.value in whole.outputs:
+            yield one if one.operand is None else replace(one, operand=part.outputs.index(one.value))
 
 
 def _find_ops(units: Units, first: int, last: int) -> tuple[Op, ...]:

@@ -19,6 +19,7 @@ from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
+from planner.judge.pinned_layouts import list_pinned_layouts
 from planner.judge.standard_layouts import list_baselines
 from planner.pipeline_stages.content import Content, Passes, describe_content, rename_choice, rename_plan
 from planner.pipeline_stages.cuts import Units
@@ -27,7 +28,7 @@ from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
 from planner.pipeline_stages.standard_stages import StandardStages, count_peak_bytes, count_step_ps
 from planner.planning.certify import leave_nothing
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
-from planner.planning.plan_search import PlanSearch
+from planner.planning.plan_search import PlanSearch, is_pinned
 from planner.planning.plan_types import Plan, Request
 
 Held = tuple[int, int]
@@ -165,9 +166,10 @@ class StagePlans:
 
     @property
     def _request(self) -> Request:
-        """The request of a stage."""
+        """The request of a stage, whose graph has the pins of a layout that is asked for."""
         limit, gap, count = self._share_bytes, self.request.gap / 4, self.microbatches
-        return replace(self.request, microbatches=count, global_batch=None, memory_limit_bytes=limit, gap=gap)
+        own = replace(self.request, microbatches=count, global_batch=None, layout=None)
+        return replace(own, memory_limit_bytes=limit, gap=gap)
 
     @property
     def _share_bytes(self) -> int:
@@ -183,7 +185,8 @@ class StagePlans:
         known = self._list_choices(step, key) + ([standard.choice] if standard and standard.choice else [])
         try:
             baselines = [] if known else list_baselines(step, mesh)
-            search = PlanSearch(step, self.model, request, ends, report, AxisUnits.of(mesh), baselines)
+            pinned = list_pinned_layouts(step, self.model, baselines, layout=None) if is_pinned(step) else []
+            search = PlanSearch(step, self.model, request, ends, report, AxisUnits.of(mesh), baselines, pinned)
             plan = pipeline.search_step(search, known)
         except TimeLimitReached:
             known_plan = self.plans.get(key) or standard

@@ -21,10 +21,12 @@ from planner.ir.rematerialization import clone_ops
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.judge.baseline_choice import write_baseline
-from planner.judge.standard_layouts import LAYOUTS, StandardLayout, can_have_layout, lay_out
+from planner.judge.pinned_layouts import list_pinned_layouts
+from planner.judge.standard_layouts import LAYOUTS, Baseline, StandardLayout, can_have_layout, lay_out
 from planner.pipeline_stages.content import describe_ops, rename_plan
 from planner.planning.certify import PricedLayout, describe_layout, leave_layout
 from planner.planning.deadline import Deadline
+from planner.planning.plan_search import is_pinned
 from planner.planning.plan_types import Plan, Request
 from planner.planning.standard_plan import RECOMPUTED, recompute_layout
 
@@ -100,8 +102,13 @@ class StandardStages:
             self.ordered.append((name, again))
             yield name, again
 
+    def _lay_out(self, step: Graph, name: str) -> Baseline:
+        """Return a layout of a step, with its pins."""
+        layout = replace(lay_out(STAGE_LAYOUTS[name], step, self.model.mesh), name=name)
+        return list_pinned_layouts(step, self.model, [layout], layout=None)[0] if is_pinned(step) else layout
+
     def _write(self, step: Graph, name: str, again: str) -> tuple[Choice, Analysis]:
-        layout = lay_out(STAGE_LAYOUTS[name], step, self.model.mesh)
+        layout = self._lay_out(step, name)
         if again != KEPT:
             step = clone_ops(step, find_recomputable_ops(step, contractions=again == ALL))
             layout = recompute_layout(layout, step)
@@ -111,12 +118,14 @@ class StandardStages:
     def _write_plan(self, step: Graph, variant: Variant) -> Plan | None:
         """Return the plan of a layout whatever it holds in flight, or None where what it stores is over the limit."""
         name, again = variant
-        inputs = lay_out(STAGE_LAYOUTS[name], step, self.model.mesh).inputs
-        if self._count_stored_bytes(step, inputs) > self.request.find_limit(self.model.hardware):
+        layout = self._lay_out(step, name)
+        if self._count_stored_bytes(step, layout.inputs) > self.request.find_limit(self.model.hardware):
             return None
         choice, analysis = self._write(step, name, again)
         any_size = replace(self.request, memory_limit_bytes=analysis.peak_bytes)
-        priced = PricedLayout(choice, analysis, describe_layout(again.format(name), analysis, analysis.peak_bytes))
+        priced = PricedLayout(
+            choice, analysis, describe_layout(again.format(layout.name), analysis, analysis.peak_bytes)
+        )
         plan = leave_layout(step, self.model, any_size, layouts=[priced], wall_s=self.deadline.elapsed_s)
         return replace(plan, request=self.request)
 

@@ -12,11 +12,11 @@ has one of its own; what is to be sent is the first thing that the update comput
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from planner.ir.graph import Graph, Op, value_id
+from planner.ir.graph import Annotation, Graph, Op, value_id
 from planner.ops import bind_op
 from planner.pipeline_stages.cuts import PlacedOps, Tie, Units, find_units, place_ops
 
@@ -137,7 +137,10 @@ class _TieEdit:
             inputs=(*self.graph.inputs, *entries),
             ops=(*before, *sums, *others, *totals, *update, *copied),
             outputs=(*self.graph.outputs, *(values[each.next or ""] for each in twins)),
+            annotations=(),
         )
+        pins = self._list_pins(graph, {new: old for old, new in (names | values).items()})
+        graph = replace(graph, annotations=tuple(dict.fromkeys(pins)))
         later, sooner = sums[gradient.later].id, sums[1 - gradient.later].id
         foreign = {total.id: later, names[total.id]: sooner}
         return graph, Tie(self.parameter, (sooner, later), foreign, {new: old for old, new in values.items()})
@@ -167,6 +170,22 @@ class _TieEdit:
         if unit < self.last:
             return op
         return replace(op, inputs=tuple(names[value] if value == self.parameter else value for value in op.inputs))
+
+    def _list_pins(self, edited: Graph, original: Mapping[str, str]) -> Iterator[Annotation]:
+        """Yield the pins of what stays, of its copies (`original`: of what), and of what all readers read now."""
+        reads = {op.id: op.inputs for op in self.graph.ops}
+        for pin in self.graph.annotations:
+            if pin.value in reads.get(pin.user or "", ()):
+                for op in edited.ops:
+                    if pin.user in (op.id, original.get(op.id)):
+                        at = (n for n, value in enumerate(reads[pin.user]) if value == pin.value)
+                        new = (op.inputs[n] for n in at if pin.operand in (None, n))
+                        yield from (replace(pin, value=value, user=op.id) for value in new)
+                continue
+            yield pin
+            where = edited.types if pin.user is None else edited.outputs
+            copies = (value for value in where if original.get(value) == pin.value)
+            yield from (replace(pin, value=value, operand=None) for value in copies)
 
     def _make_sum(self, value: str) -> Op:
         """Return the op whose value is sent: the gradient of all micro-batches as it is."""

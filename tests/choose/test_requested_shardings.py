@@ -12,6 +12,7 @@ from planner.errors import InvalidSharding
 from planner.ir.graph import OUTPUTS, Annotation, Graph
 from planner.ir.indexing import Option
 from planner.ir.program import OpCall
+from planner.planning.deadline import Deadline
 from tests.testing.graphs import Sketch
 
 MESH = Mesh.parse("dp=2,tp=2")
@@ -65,3 +66,28 @@ def test_an_output_has_the_sharding_requested_for_it() -> None:
     assert found.analysis is not None
     program = found.analysis.program
     assert program.values[program.outputs[0]].sharding == wanted
+
+
+def state_step(*annotations: Annotation) -> Graph:
+    """The state i0 is replaced by n0 = i0 . i0."""
+    graph = square(*annotations)
+    return replace(graph, inputs=(replace(graph.inputs[0], next="n0"),))
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_a_pin_of_an_output_is_one_of_the_state_whose_place_it_takes(seconds: float | None) -> None:
+    wanted = Sharding(((), (1, 0)))
+    request = Request(time_limit_s=None if seconds is None else 1.0)
+    graph, hardware = state_step(Annotation("n0", wanted, user=OUTPUTS)), load_profile("h100-sxm")
+    found = plan(graph, MESH, hardware, request=request, deadline=Deadline(seconds))
+    assert found.analysis is not None
+    program = found.analysis.program
+    assert dict(program.arguments)["i0"] == program.values[program.outputs[0]].sharding == wanted
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_a_state_and_its_next_value_have_one_sharding(seconds: float | None) -> None:
+    pins = Annotation("i0", Sharding(((0,), ()))), Annotation("n0", Sharding(((), (1,))), user=OUTPUTS)
+    request = Request(time_limit_s=None if seconds is None else 1.0)
+    with pytest.raises(InvalidSharding, match=r"input 'i0'.*got \[\[\],\[1\]\]; wanted \[\[0\],\[\]\], as the input"):
+        plan(state_step(*pins), MESH, load_profile("h100-sxm"), request=request, deadline=Deadline(seconds))

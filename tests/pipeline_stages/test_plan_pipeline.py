@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -18,9 +17,8 @@ from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.ir.accounting import Accounting
-from planner.ir.graph import Annotation, Graph
+from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
-from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage, simulate_stages
@@ -157,7 +155,6 @@ BAD: list[tuple[PipelineRequest, dict[str, Any], str]] = [
     (PipelineRequest(2, "1f1b", 2), {}, "virtual stages.*interleaved"),
     (PipelineRequest(2), {"microbatches": 1, "global_batch": 6}, "global batch"),
     (PipelineRequest(2), {"objective": "bytes"}, "objective of a pipeline"),
-    (PipelineRequest(2), {"layout": "fsdp"}, "layout of a pipeline"),
 ]
 
 
@@ -170,13 +167,6 @@ def test_what_cannot_be_is_refused(pipeline: PipelineRequest, request_: dict[str
 def test_a_graph_without_phases_is_refused() -> None:
     with pytest.raises(InvalidGraph, match="without phases"):
         plan_of(tiny(train=None), PipelineRequest(2))
-
-
-def test_pins_are_refused_rather_than_ignored() -> None:
-    graph = tiny()
-    annotation = Annotation(graph.inputs[0].id, Sharding(((),) * len(graph.inputs[0].type.shape)))
-    with pytest.raises(InvalidRequest, match="pins of a pipeline"):
-        plan_of(replace(graph, annotations=(annotation,)), PipelineRequest(2))
 
 
 @pytest.mark.parametrize("stages", ["0", "-1", "two", "1.5", "99999999999"])
