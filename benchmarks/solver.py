@@ -44,7 +44,7 @@ def _public(path: Path, seconds: float, seed: int, deterministic: bool) -> dict[
 
 def table(result: dict[str, Any]) -> str:
     """Return the public instances as a Markdown table: of several seeds the median cost, and the worst of the rest."""
-    lines = ["| instance | nodes | contest's winner | ours | lower bound | gap | seconds |", "|---" * 7 + "|"]
+    lines = ["| instance | nodes | contest's winner | ours | lower bound | gap | seconds | commits |", "|---" * 8 + "|"]
     by_name: dict[str, list[dict[str, Any]]] = {}
     for row in result["runs"]:
         if "winner_contest" in row:
@@ -58,7 +58,8 @@ def table(result: dict[str, Any]) -> str:
         nodes, winner, bound = rows[0]["nodes"], rows[0]["winner_contest"], max(row["bound"] for row in rows)
         gaps, seconds = sorted({f"{row['gap']:.0e}" for row in rows}, key=float), max(row["seconds"] for row in rows)
         gap = gaps[0] if len(gaps) == 1 else f"{gaps[0]} to {gaps[-1]}"
-        lines.append(f"| {name} | {nodes:,} | {winner:,} | {ours} | {bound:,} | {gap} | {seconds:.0f} |")
+        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
+        lines.append(f"| {name} | {nodes:,} | {winner:,} | {ours} | {bound:,} | {gap} | {seconds:.0f} | {commits} |")
     return "\n".join(lines)
 
 
