@@ -175,10 +175,11 @@ class _TieEdit:
         """Yield the pins of what stays, of its copies (`original`: of what), and of what all readers read now."""
         reads = {op.id: op.inputs for op in self.graph.ops}
         for pin in self.graph.annotations:
-            if pin.value in reads.get(pin.user or "", ()):
+            inputs = reads.get(pin.user or "", ())
+            if pin.value in inputs:
                 for op in edited.ops:
                     if pin.user in (op.id, original.get(op.id)):
-                        at = (n for n, value in enumerate(reads[pin.user]) if value == pin.value)
+                        at = (n for n, value in enumerate(inputs) if value == pin.value)
                         new = (op.inputs[n] for n in at if pin.operand in (None, n))
                         yield from (replace(pin, value=value, user=op.id) for value in new)
                 continue

@@ -66,7 +66,8 @@ def list_random_pins(graph: Graph, random: np.random.Generator, count: int) -> I
     even = [value for value, kind in graph.types.items() if kind.shape and kind.shape[0] % 2 == 0]
     pinned: set[str] = set()
     for value in random.permutation(even).tolist():
-        user = random.choice([None, readers.get(value), OUTPUTS if value in graph.outputs else None])
+        users = [None, readers.get(value), OUTPUTS if value in graph.outputs else None]
+        user = users[int(random.integers(0, 3))]
         pin = split(graph, value, None if random.integers(0, 3) == 0 else 0, user=user)
         asked = states.get(value, value) if user == OUTPUTS else user or owner.get(value, value)
         if asked in pinned or not can_be(replace(graph, annotations=(pin,)), user or owner.get(value)):
