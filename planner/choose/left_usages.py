@@ -55,15 +55,19 @@ class LeftUsages:
 
     @cached_property
     def boundaries(self) -> list[tuple[int, int]]:
-        """The first step after each pass that leaves values, with the number of other micro-batches that hold them."""
+        """The first step after the forward and the backward pass, with the number of other micro-batches that hold what
+        they leave."""
         time, flying = self.liveness, self.liveness.with_clones.graph.in_flight
         ends = [0, 0]
         for place, op in enumerate(time.ops):
             if op.phase != "update" and op.recompute_of is None and op.id not in flying.late:
                 ends[op.phase != "forward"] = time.ran_at[place] + 1
         last = max(ends) if flying.late else time.loop_end
-        listed = zip((ends[0], last), (flying.after_forward, flying.after_backward), strict=True)
-        return [(end, count) for end, count in listed if count]
+        return [(ends[0], flying.after_forward), (last, flying.after_backward)]
+
+    @property
+    def _gradients(self) -> frozenset[str]:
+        return self.liveness.with_clones.graph.in_flight.gradients
 
     @cached_property
     def _sums(self) -> set[str]:
@@ -80,7 +84,7 @@ class LeftUsages:
 
     def of_variable(self, variable: Variable) -> list[UsageSpan]:
         """Return the usage of what a variable leaves."""
-        if not self.boundaries or variable.role is Role.OUTPUT:
+        if variable.role is Role.OUTPUT or not any(count for _, count in self.boundaries):
             return []
         if variable.role is Role.SHARED_COPY:
             return self._of_hub(variable)
@@ -112,8 +116,9 @@ class LeftUsages:
         reads = [moment for moment, _ in self.liveness.reads_at.get(value, ())]
         if value in self.liveness.shared_at:
             return self._usage(value, made, self.liveness.shared_at[value], ended=self.liveness.shared_at[value] + 1)
-        # An input that is read once is given to the pass that reads it.
-        return self._usage(value, made, reads[0], ended=reads[0] + 1) if reads and made is not None else None
+        # An input that is read once is given to the pass that reads it, but for the gradients of the backward pass.
+        is_kept = made is not None or value in self._gradients
+        return self._usage(value, made, reads[0], ended=reads[0] + 1) if reads and is_kept else None
 
     def _of_copy(self, value: str, life: SharedLifetime | None) -> LeftUsage | None:
         """Return the usage of a shared copy with a lifetime."""
@@ -135,7 +140,8 @@ class LeftUsages:
         loop = self.liveness.loop_end
         if made is not None and (made >= loop or value in self._sums):
             return None
-        crossed = [n for end, n in self.boundaries if (made is None or made < end) and end <= last < loop]
+        boundaries = self.boundaries[value in self._gradients :]
+        crossed = [n for end, n in boundaries if n and (made is None or made < end) and end <= last < loop]
         if not crossed:
             return None
         if value in self.dependent:

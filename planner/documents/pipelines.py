@@ -222,7 +222,7 @@ def _load_stage(document: PipelineDocument, number: int, units: Units, *, model:
     held = entry.in_flight[0], entry.in_flight[1]
     step = stage.make_step(document.schedule.microbatches, held, is_split=document.schedule.name == "zb-h1")
     program = load_program(entry.plan)
-    program = replace(program, graph=replace(program.graph, in_flight=step.in_flight))
+    program = replace(program, graph=replace(program.graph, in_flight=step.in_flight, sent=step.sent))
     solver = entry.plan.solver
     proven = solver.model_dump(exclude={"versions", "seed", "folding"}) | {"wall_s": solver.wall_s or 0.0}
     choice, analysis = recover_choice(program), Analysis(program, model)

@@ -96,24 +96,42 @@ class Accounting:
     @cached_property
     def live(self) -> Integers:
         """Bytes that every device holds while each instruction runs, and at the end: `[instructions + 1, classes]`."""
+        live: Integers = np.where(self.most_waiting[:, None] == 0, *self._sides)
+        return live
+
+    @cached_property
+    def most_waiting(self) -> Integers:
+        """Which of the counts of left values holds for each instruction: in the backward pass, what holds more."""
+        forward, backward = self.program.pass_ends
+        more, place = self._sides.max(axis=2), np.arange(self._sides.shape[1])
+        return ((place >= backward) | ((place >= forward) & (more[1] > more[0]))).astype(np.int64)
+
+    @cached_property
+    def _sides(self) -> Integers:
+        """The bytes with most other micro-batches waiting for their backward pass, and with most for late ops."""
         count = len(self.program.instructions)
         change = np.zeros((count + 2, len(self.classes)), np.int64)
         first, last = self.program.first_held, self.program.last_use
         np.add.at(change, [first[name] for name in self._held], self._sizes)
         np.subtract.at(change, [last[name] + 1 for name in self._held], self._sizes)
-        live = np.cumsum(change + self._in_flight_change(len(change)), axis=0)[: count + 1]
+        sides = np.cumsum(change + self._in_flight_changes, axis=1)[:, : count + 1]
         for place, name, blocks in self._travelling:
-            live[place] += blocks.buffers * self.value_bytes[name]
-        return live
+            sides[:, place] += blocks.buffers * self.value_bytes[name]
+        return sides
 
-    def _in_flight_change(self, count: int) -> Integers:
-        """Return by how many bytes more is held from each instruction on, for other micro-batches in flight."""
-        change = np.zeros((count, len(self.classes)), np.int64)
+    @cached_property
+    def _in_flight_changes(self) -> Integers:
+        """By how many bytes more is held from each instruction on, for other micro-batches in flight: `[2, ...]`.
+
+        The first are with most of these waiting for their backward pass, the second with most waiting for late ops.
+        """
+        changes = np.zeros((2, len(self.program.instructions) + 2, len(self.classes)), np.int64)
         for left in find_left_values(self.program):
+            held = np.array(left.counts)[:, None] * self.value_bytes[left.name]
             for start, stop in left.spans:
-                change[start] += left.count * self.value_bytes[left.name]
-                change[stop] -= left.count * self.value_bytes[left.name]
-        return change
+                changes[:, start] += held
+                changes[:, stop] -= held
+        return changes
 
 
 def count_received_bytes(program: Program) -> Integers:

@@ -178,8 +178,8 @@ class Graph:
 
     @cached_property
     def data(self) -> frozenset[str]:
-        """The inputs that differ from micro-batch to micro-batch: those of the kind `input` that one reads."""
-        read = {value for op in self.ops if op.phase != "update" for value in op.inputs}
+        """The inputs that differ from micro-batch to micro-batch: those of the kind `input` that one reads or sends."""
+        read = {value for op in self.ops if op.phase != "update" for value in op.inputs} | self.sent
         return frozenset(entry.id for entry in self.inputs if entry.kind == "input" and entry.id in read)
 
     @cached_property

@@ -10,19 +10,21 @@ from planner.ir.program import OpCall, Program, is_accumulation
 
 @dataclass(frozen=True, slots=True)
 class LeftValue:
-    """A value of which `count` more copies are held, in spans of instructions [start, stop)."""
+    """A value of which more copies are held, in spans of instructions [start, stop).
+
+    counts  how many, where most others wait for their backward pass, and where most wait for late ops
+    """
 
     name: str
-    count: int
+    counts: tuple[int, int]
     spans: tuple[tuple[int, int], ...]
 
 
 def find_left_values(program: Program) -> Iterator[LeftValue]:
     """Yield the values that other micro-batches in flight hold, and those that are held between their passes."""
     flying, loop = program.graph.in_flight, program.loop_end
-    ends = zip(program.pass_ends, (flying.after_forward, flying.after_backward), strict=True)
-    boundaries = [(place, count) for place, count in ends if count]
-    if not boundaries:
+    waiting = flying.count_at_once(program.graph.microbatches)
+    if not any(map(any, waiting)):
         return
     first, read, dependent = dict(program.first_held), _find_last_reads(program), find_dependent(program)
     arguments = {name for name, _ in program.arguments}
@@ -30,14 +32,21 @@ def find_left_values(program: Program) -> Iterator[LeftValue]:
     first |= {name: place for name, place in find_first_reads(program).items() if name in arguments}
     sums = {name for done in program.instructions if is_accumulation(done) for name in done.results}
     for name, last in read.items():
-        crossed = [count for place, count in boundaries if first[name] < place <= last]
-        if not crossed or name in sums or (name in arguments and name not in dependent):
+        made_in = 1 if name in flying.gradients else find_pass(program, first[name])
+        left_by = slice(made_in, find_pass(program, last))
+        counts = sum(waiting[0][left_by]), sum(waiting[1][left_by])
+        if not any(counts) or name in sums or (name in arguments and name not in dependent):
             continue
         if name in dependent:
-            yield LeftValue(name, sum(crossed), ((0, loop),))
+            yield LeftValue(name, counts, ((0, loop),))
         else:
             ended = min(program.last_use[name] + 1, loop)
-            yield LeftValue(name, 1, ((0, first[name]), (ended, loop)))
+            yield LeftValue(name, (1, 1), ((0, first[name]), (ended, loop)))
+
+
+def find_pass(program: Program, place: int) -> int:
+    """Return the number of the pass of an instruction of the loop: forward, backward, or late ops."""
+    return sum(place >= end for end in program.pass_ends)
 
 
 def find_first_reads(program: Program) -> dict[str, int]:

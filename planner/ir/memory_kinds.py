@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from planner.ir.accounting import Accounting
 from planner.ir.graph import Graph
 from planner.ir.left_values import find_left_values
-from planner.ir.program import Program, Reshard
+from planner.ir.program import Reshard
 
 Integers = NDArray[np.int64]
 BUFFER = "communication_buffer"
@@ -60,12 +61,13 @@ def find_value_kinds(graph: Graph) -> dict[str, str]:
     return kinds
 
 
-def find_live_ranges(program: Program) -> list[LiveRange]:
+def find_live_ranges(account: Accounting) -> list[LiveRange]:
     """List the live ranges of every value.
 
     A value is live from the instruction that makes it (an argument or accumulator: from the first) through the last
     that reads it. Those of other micro-batches in flight have ranges of their own (`planner.ir.left_values`).
     """
+    program = account.program
     kinds, first, last = find_value_kinds(program.graph), program.first_held, program.last_use
     kind_of = {name: kinds[name] for name, _ in program.arguments}
     ranges = [LiveRange(name, kind, 0, last[name]) for name, kind in kind_of.items()]
@@ -84,9 +86,14 @@ def find_live_ranges(program: Program) -> list[LiveRange]:
             ranges += [LiveRange(name, kind_of[name], first[name], last[name]) for name in instruction.results]
             travelling = instruction.list_ring_blocks(program.mesh)
             ranges += [LiveRange(name, BUFFER, place, place, blocks.buffers) for name, blocks in travelling]
+    turns = (np.flatnonzero(np.diff(account.most_waiting)) + 1).tolist()
     for left in find_left_values(program):
-        spans = [(start, stop) for start, stop in left.spans if start < stop]
-        ranges += [LiveRange(left.name, kind_of[left.name], start, stop - 1, left.count) for start, stop in spans]
+        for start, stop in left.spans:
+            ends = [start, *(p for p in turns if start < p < stop), stop] if start < stop else []
+            ranges += [
+                LiveRange(left.name, kind_of[left.name], begin, end - 1, left.counts[account.most_waiting[begin]])
+                for begin, end in pairwise(ends)
+            ]
     return ranges
 
 
@@ -97,7 +104,7 @@ def count_live_by_kind(account: Accounting, device: int) -> Mapping[str, Integer
     """
     count, number = len(account.program.instructions) + 1, account.classes.find(device)
     change: dict[str, Integers] = {}
-    for live in find_live_ranges(account.program):
+    for live in find_live_ranges(account):
         size = live.count * int(account.value_bytes[live.value][number])
         steps = change.setdefault(live.kind, np.zeros(count + 1, np.int64))
         steps[live.first] += size

@@ -87,7 +87,7 @@ def find_largest_tensors(analysis: Analysis, most: int) -> list[LiveTensor]:
         )
     live = [
         LiveTensor(each.value, each.kind, each.count * int(sizes[each.value][busiest]), producers[each.value])
-        for each in find_live_ranges(program)
+        for each in find_live_ranges(analysis.accounting)
         if each.contains(analysis.peak_instruction)
     ]
     return sorted(live, key=lambda tensor: -tensor.bytes)[:most]

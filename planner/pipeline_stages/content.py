@@ -27,7 +27,10 @@ def describe_ops(graph: Graph) -> tuple[object, object, object, object]:
     """Return the content of a graph whatever the micro-batches are."""
     number = {value: n for n, value in enumerate(graph.types)}
     return (
-        tuple((entry.kind, entry.type, number.get(entry.next or "")) for entry in graph.inputs),
+        tuple(
+            (entry.kind, entry.type, number.get(entry.next or ""), entry.id in graph.in_flight.gradients)
+            for entry in graph.inputs
+        ),
         tuple(
             (
                 (op.op, op.phase, op.notation, op.accumulates, op.id in graph.in_flight.late, op.option),

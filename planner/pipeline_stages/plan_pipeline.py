@@ -167,17 +167,22 @@ class _PipelineSearch:
             yield found
 
     def _list_choices(self) -> Iterator[tuple[PipelineSchedule, Units]]:
-        for ranks in self._list_ranks():
-            schedules = self.pipeline.list_schedules(ranks, self.request.microbatches, self.most_units.count)
-            self._check_units(schedules[0])
-            for schedule in schedules:
-                yield from ((schedule, units) for units in self.units if units.can_be(schedule.stages))
+        for schedule in self._list_schedules():
+            yield from ((schedule, units) for units in self.units if units.can_be(schedule.stages))
 
-    def _list_ranks(self) -> list[int]:
-        if self.pipeline.stages is not None:
-            return [self.pipeline.stages]
-        chunks, most = self.pipeline.virtual_stages or 1, self.most_units.count
-        return [1 << power for power in range(most.bit_length()) if (1 << power) * chunks <= most]
+    def _list_schedules(self) -> list[PipelineSchedule]:
+        """Return the schedules of all numbers of stages that have any. Raises InvalidRequest where none has."""
+        listed, refused = list[PipelineSchedule](), list[InvalidRequest]()
+        for ranks in self.pipeline.list_stage_counts():
+            try:
+                schedules = self.pipeline.list_schedules(ranks, self.request.microbatches, self.most_units.count)
+                self._check_units(schedules[0])
+                listed += schedules
+            except InvalidRequest as error:
+                refused.append(error)
+        if not listed:
+            raise refused[0]
+        return listed
 
     @property
     def most_units(self) -> Units:

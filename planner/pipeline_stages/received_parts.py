@@ -34,8 +34,10 @@ class PartsReceiver:
     def receive_in_parts(self, plan: Plan, values: Sequence[str]) -> Plan:
         """Return the plan of a stage with received values split further, where that fits in memory.
 
-        It stays as it is where ops may be computed again.
+        It stays as it is where ops may be computed again. What is passed on is sent in the layout that it is received
+        in.
         """
+        values = [value for value in values if value not in plan.graph.sent]
         if not values or plan.request.recompute != "none":
             return plan
         places = tuple(number for number, entry in enumerate(plan.graph.inputs) if entry.id in values)

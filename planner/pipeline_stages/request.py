@@ -49,8 +49,14 @@ class PipelineRequest:
         return cls(None if stages == AUTO else int(stages[:9]), schedule, virtual_stages)
 
     def list_stage_counts(self) -> list[int]:
-        """Return the numbers of stages to consider: the one that is given, or all powers of two."""
-        return [1 << power for power in range(MAX_STAGES.bit_length())] if self.stages is None else [self.stages]
+        """Return the numbers of ranks to consider: the one that is given, or all powers of two.
+
+        Virtual stages need two ranks or more.
+        """
+        if self.stages is not None:
+            return [self.stages]
+        first = 0 if self.virtual_stages in (None, 1) else 1
+        return [1 << power for power in range(first, MAX_STAGES.bit_length())]
 
     def list_schedules(self, ranks: int, microbatches: int, units: int) -> list[PipelineSchedule]:
         """Return the schedules to consider with a number of ranks, for a graph of so many units.

@@ -54,7 +54,8 @@ class StageGraph:
         held  those between forward and backward pass, and those between backward pass and late ops
         """
         step = accumulate_gradients(self.order_ops(is_split=is_split), microbatches)
-        return replace(step, in_flight=InFlight(*held, self._find_late(step) if is_split else frozenset()))
+        late = self._find_late(step) if is_split else frozenset[str]()
+        return replace(step, in_flight=InFlight(*held, late, frozenset(self.received_gradients)))
 
     def order_ops(self, *, is_split: bool) -> Graph:
         """Return the stage's graph of one micro-batch with its ops in the order of the passes."""

@@ -3,14 +3,17 @@
 The graph is one micro-batch. An op of the phase `update` runs once in a step, every other op once per micro-batch. A
 value that a micro-batch computes from its data and that the update reads, such as a gradient, is *accumulated* (Huang
 et al., "GPipe", NeurIPS 2019): an op `accumulate` follows, whose result is the sum over the micro-batches so far, in
-the value's dtype. It is held from the start of the step, and the update reads it.
+the value's dtype. It is held from the start of the step, and the update reads it. So are floats of the backward pass
+that do not depend on data: each micro-batch adds the gradient of its loss, also where this is the same for all, as
+that of a bias of a loss that is a sum.
 
 Accumulating is linear, so that an accumulator may hold partial sums, which are reduced once before the update, or be
 reduced in every micro-batch and held whole or split, as ZeRO-2 does (Rajbhandari et al., "ZeRO", SC 2020). All of these
 are options of one op.
 
 Inputs of the kind `input` that a micro-batch reads are its data and differ in every micro-batch; the others are the
-same throughout the step. What does not depend on data is equal in all micro-batches, and the update reads it as it is.
+same throughout the step. What the forward pass computes without data is equal in all micro-batches, and the update
+reads it as it is.
 A graph output that a micro-batch computes is that of the last one.
 """
 
@@ -46,7 +49,8 @@ def accumulate_gradients(graph: Graph, microbatches: int = 1, global_batch: int 
     once = [op for op in graph.ops if op.phase == "update"]
     dependent = _data_dependent(graph)
     _check_phases(graph, once, dependent)
-    read = {value for op in once for value in op.inputs} & dependent - graph.data
+    added = {value for op in graph.ops if op.phase == "backward" for value in op.values if _is_float(graph, value)}
+    read = {value for op in once for value in op.inputs} & (dependent | added) - graph.data
     sums = {value: _name_sum(graph, value) for op in graph.ops for value in op.values if value in read}
     repeated: list[Op] = []
     for op in graph.ops:
@@ -102,9 +106,13 @@ def _check_phases(graph: Graph, once: list[Op], dependent: Set[str]) -> None:
             raise InvalidGraph(what, where=f"input {entry.id!r}", got=entry.next, wanted=wanted)
     for op in once:
         for value in op.inputs:
-            if value in dependent and not is_float(graph.types[value].dtype):
+            if value in dependent and not _is_float(graph, value):
                 what, wanted = "the update reads what cannot be accumulated", "floats, which are added up"
                 raise InvalidGraph(what, where=f"node {op.id!r}", got=f"{value}: {graph.types[value]}", wanted=wanted)
+
+
+def _is_float(graph: Graph, value: str) -> bool:
+    return is_float(graph.types[value].dtype)
 
 
 def _make_accumulator(op: Op, value: str, name: str) -> Op:

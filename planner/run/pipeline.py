@@ -115,7 +115,7 @@ class PipelineRun:
         given |= self._load_data(task.stage, task.kind, number)
         executor.run_pass(task.kind, number, given)
         for value in self._list_produced(stage, task.kind):
-            self.sent[value, number] = task.stage, executor.shards_of(value)
+            self.sent[value, number] = task.stage, executor.shards_of(value, number)
 
     def _wanted(self, stage: StageProgram, kind: str) -> tuple[str, ...]:
         return {"forward": stage.received, "backward": stage.received_gradients}.get(kind, ())

@@ -95,10 +95,11 @@ class StageExecutor(Executor):
         for place in range(start, len(self.program.instructions)):
             self._run_instruction(place)
 
-    def shards_of(self, value: str) -> Shards:
-        """Return what the devices hold of an output of the graph."""
+    def shards_of(self, value: str, microbatch: int | None = None) -> Shards:
+        """Return what the devices hold of an output of the graph: that of a micro-batch in flight, or the last."""
         name = self.program.outputs[self.program.graph.outputs.index(value)]
-        return {device: held[name] for device, held in self.held.items()}
+        aside = {} if microbatch is None else self.aside.get(microbatch, {})
+        return aside[name] if name in aside else {device: held[name] for device, held in self.held.items()}
 
     def _begin_sum(self, name: str) -> None:
         value = self.program.values[name]
@@ -120,7 +121,7 @@ class StageExecutor(Executor):
         """Drop what the last micro-batch's passes of this kind and later ones made, but for what all share."""
         kinds = list(self.spans)
         for name in set().union(*(self.made_in[each] for each in kinds[kinds.index(kind) :])):
-            if name in self.dependent or self.last_read.get(name, -1) < self.spans["forward"][1]:
+            if name not in self.constants:
                 self._discard(name)
 
     def _fill(self, name: str, number: int, shards: Shards) -> None:

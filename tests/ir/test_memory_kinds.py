@@ -76,7 +76,7 @@ def test_a_value_is_of_one_kind_at_a_time_as_long_as_it_lives(seed: int) -> None
     made = {name: 0 for name, _ in program.arguments}
     made |= {name: place for place, done in enumerate(program.instructions) for name in done.results}
     for name, start in made.items():
-        parts = sorted((each.first, each.last) for each in find_live_ranges(program) if each.value == name)
+        parts = sorted((each.first, each.last) for each in find_live_ranges(Accounting(program)) if each.value == name)
         assert (parts[0][0], parts[-1][1]) == (start, program.last_use[name])
         assert all(before[1] + 1 == after[0] for before, after in pairwise(parts))
 
@@ -84,7 +84,7 @@ def test_a_value_is_of_one_kind_at_a_time_as_long_as_it_lives(seed: int) -> None
 @pytest.mark.parametrize("seed", seeds(12))
 def test_a_buffer_becomes_what_was_moved_where_it_is_the_only_copy_left(seed: int) -> None:
     program = random_program(question_of(random_step(seed), "2x2"), seed)
-    parts = find_live_ranges(program)
+    parts = find_live_ranges(Accounting(program))
     moves = {place: done for place, done in enumerate(program.instructions) if isinstance(done, Reshard)}
     assert len(moves) > 3
     for place, done in moves.items():

@@ -150,9 +150,9 @@ def _measure_flow(analysis: Analysis, measure: str, axis: str | None) -> Mapping
 
 
 def _measure_memory(analysis: Analysis) -> Mapping[Owner, int]:
-    program, origin, totals = analysis.program, find_origins(analysis.program), Counter[Owner]()
+    origin, totals = find_origins(analysis.program), Counter[Owner]()
     busiest = analysis.accounting.classes.find(analysis.peak_device)
-    for each in find_live_ranges(program):
+    for each in find_live_ranges(analysis.accounting):
         if each.contains(analysis.peak_instruction):
             size = int(analysis.accounting.value_bytes[each.value][busiest])
             totals["value", origin[each.value]] += each.count * size

@@ -1,0 +1,92 @@
+"""Stages with short or empty passes, of chains of small layers, equal the graph run whole and hold what was predicted.
+
+Gradients pass through stages that do not read them, are read by late ops only, or do not depend on data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from planner.choose.hardware import load_profile
+from planner.documents.pipelines import dump_pipeline, parse_pipeline, run_document
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.validate import validate_pipeline
+from planner.planning.plan_types import Request
+from planner.rewrite.accumulate import accumulate_gradients
+from tests.testing.micro_steps import PhasedSketch
+
+BATCH, WIDTH = 4, 6
+
+# Layers, whether the loss is the sum of the result (or of its squares), stages and micro-batches.
+CASES: list[tuple[str, bool, PipelineRequest, int]] = [
+    ("w s s- s-", False, PipelineRequest(2, "interleaved", 2), 4),  # a gradient passes a stage that reads another
+    ("s- s- w", True, PipelineRequest(3), 4),  # gradients that do not depend on data are sent
+    ("s- s- w", True, PipelineRequest(3, "zb-h1"), 4),
+    ("s s s-", False, PipelineRequest(3, "zb-h1"), 4),  # a received gradient is read by late ops only
+    ("w w s", True, PipelineRequest(2), 2),
+    ("m s m", False, PipelineRequest(3, "zb-h1"), 2),  # fewer micro-batches than stages
+    ("m m m m", False, PipelineRequest(4, "zb-h1"), 3),
+    ("m m m m", False, PipelineRequest(4, "zb-h1"), 1),
+]
+
+
+def chain(layers: str, *, is_sum: bool) -> Graph:
+    """Return a step of sgd on layers that scale (m), multiply by a matrix (w) or shift (s) and then negate (-)."""
+    s, kinds = PhasedSketch(), layers.split()
+    values, weights = [s.input(BATCH, WIDTH)], []
+    shape = BATCH, WIDTH
+    for kind in kinds:
+        weights.append(s.input(*((WIDTH, WIDTH) if kind[0] == "w" else (WIDTH,)), kind="parameter"))
+        op = {"w": "matmul", "s": "add", "m": "multiply"}[kind[0]]
+        values.append(s.op(op, [values[-1], weights[-1]], shape))
+        if kind.endswith("-"):
+            values[-1] = s.op("negate", [values[-1]], shape)
+    s.phase = "backward"
+    passed = s.op("full", [], shape, value=1.0) if is_sum else s.op("multiply", [values[-1]], shape, scalar=2)
+    gradients: dict[str, str] = {}
+    for kind, before, weight in reversed(list(zip(kinds, values, weights, strict=False))):
+        if kind.endswith("-"):
+            passed = s.op("negate", [passed], shape)
+        if kind[0] == "w":
+            turned = s.op("transpose", [before], shape[::-1], permutation=[1, 0])
+            gradients[weight] = s.op("matmul", [turned, passed], (WIDTH, WIDTH))
+            turned = s.op("transpose", [weight], (WIDTH, WIDTH), permutation=[1, 0])
+            passed = s.op("matmul", [passed, turned], shape)
+        else:
+            terms = passed if kind[0] == "s" else s.op("multiply", [passed, before], shape)
+            gradients[weight] = s.op("sum", [terms], (WIDTH,), dims=[0])
+            passed = passed if kind[0] == "s" else s.op("multiply", [passed, weight], shape)
+    s.phase = "update"
+    follows = {weight: s.op("subtract", [weight, gradients[weight]], s.types[weight].shape) for weight in weights}
+    graph = s.graph(values[-1], *follows.values())
+    return replace(graph, inputs=tuple(replace(entry, next=follows.get(entry.id)) for entry in graph.inputs))
+
+
+@pytest.mark.parametrize(("layers", "is_sum", "pipeline", "microbatches"), CASES)
+def test_short_passes_equal_the_graph_run_whole(
+    layers: str, is_sum: bool, pipeline: PipelineRequest, microbatches: int
+) -> None:
+    graph, mesh = chain(layers, is_sum=is_sum), Mesh.parse("2")
+    request = Request(microbatches=microbatches, gap=0.9)
+    planned = plan_pipeline(graph, mesh, load_profile("h100-sxm"), pipeline=pipeline, request=request)
+    verdict = validate_pipeline(planned).verdict
+    assert verdict is not None
+    assert verdict.verdict == "equal", verdict
+    assert verdict.counted_sent_bytes == planned.sent_bytes
+    for counts, stage in zip(verdict.stages, planned.stages, strict=True):
+        assert counts.counted_peak_bytes == stage.analysis.peak_bytes == sum(stage.analysis.peak_by_kind().values())
+    document = parse_pipeline(json.loads(json.dumps(dump_pipeline(planned, pipeline))), "plan")
+    assert run_document(document, seed=1).verdict == "equal"
+
+
+def test_gradients_that_do_not_depend_on_data_are_added_up() -> None:
+    step = accumulate_gradients(chain("s s", is_sum=True), 3)
+    assert [op.inputs for op in step.ops if op.accumulates] == [
+        op.values for op in step.ops if op.op == "sum" and op.phase == "backward"
+    ]
