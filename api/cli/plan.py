@@ -26,7 +26,9 @@ from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import check_writable, write_json
 from planner.documents.plans import add_verdict, dump_plan
 from planner.errors import InvalidRequest
+from planner.pipeline_stages.validate import check_stage_backend
 from planner.planning.deadline import Deadline, TimeLimitReached
+from planner.run.pipeline import PRECISION
 from planner.run.validate import check_backend
 from planner.usecases.prove import check_provable, prove_plan
 
@@ -64,8 +66,18 @@ def plan(
     ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
     if stages is not None:
         _refuse_with_pipeline({"--proof": proof, "--log": log})
+        if validate:
+            check_stage_backend(run.backend, PRECISION)
         document = plan_stages(
-            graph, devices, hardware_name, stages=stages, request=request, pin=pin, validate=validate, deadline=ends
+            graph,
+            devices,
+            hardware_name,
+            stages=stages,
+            request=request,
+            pin=pin,
+            validate=validate,
+            deadline=ends,
+            output=output,
         )
     else:
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)

@@ -14,6 +14,7 @@ from planner import Mesh, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph
 from planner.documents.hardware import read_hardware
+from planner.documents.json_writer import write_json
 from planner.documents.pipelines import add_pipeline_verdict, dump_pipeline
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest
@@ -31,10 +32,12 @@ def plan_stages(
     pin: Path | None,
     validate: bool,
     deadline: Deadline,
+    output: Path | None = None,
 ) -> dict[str, Any]:
     """Return the document of the pipeline's plan of a graph file, showing progress, with a verdict if asked.
 
     deadline  when planning ends; a run has what is then left of the request's time limit
+    output    where the plan is written before it is run, so that it is kept where the run fails
     """
     profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
@@ -46,6 +49,8 @@ def plan_stages(
     document = dump_pipeline(planned, stages)
     if not validate:
         return document
+    if output:
+        write_json(output, document)
     with show_run_progress("validating", "passes") as running:
         checked = validate_pipeline(planned, pipeline.start_deadline(request, command_start()), running)
     return add_pipeline_verdict(document, checked.verdict)

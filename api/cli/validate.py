@@ -18,7 +18,7 @@ from planner.documents.pipeline_sections import PipelineDocument
 from planner.documents.pipelines import dump_pipeline_verdict, is_pipeline, parse_pipeline, run_document
 from planner.documents.plans import dump_verdict, parse_plan
 from planner.documents.programs import load_program
-from planner.errors import InvalidRequest
+from planner.pipeline_stages.validate import check_stage_backend
 from planner.run.validate import validate as run_plan
 
 
@@ -55,9 +55,7 @@ def validate(
 def _validate_stages(
     document: PipelineDocument, options: ValidationOptions, time_limit: float | None, *, as_json: bool
 ) -> None:
-    if (options.backend, options.precision) != ("numpy", "f64"):
-        got = f"{options.backend}, {options.precision}"
-        raise InvalidRequest("how a pipeline is run", got=got, wanted="backend numpy, precision f64")
+    check_stage_backend(options.backend, options.precision)
     with show_run_progress("validating", "passes") as progress:
         watched = command_deadline(time_limit).watch(progress)
         verdict = dump_pipeline_verdict(run_document(document, seed=options.seed, on_progress=watched))

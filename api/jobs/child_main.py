@@ -46,6 +46,7 @@ from planner.export.report import html_page
 from planner.frontends.zoo import import_zoo
 from planner.judge.check.limits import parse_limits
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.pipeline_stages.validate import check_stage_backend
 from planner.planning.deadline import OnPlanProgress, PlanProgress
 from planner.run.validate import validate
 from planner.usecases.check import compare_plans
@@ -107,7 +108,9 @@ def validation_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any
     """Return the verdict of running a plan."""
     with at_pointer("/plan"):
         if is_pipeline(task["plan"]):
-            return {}, dump_pipeline_verdict(run_document(parse_pipeline(task["plan"], "plan"), seed=task["seed"]))
+            document = parse_pipeline(task["plan"], "plan")
+            check_stage_backend(task["backend"], task["precision"])
+            return {}, dump_pipeline_verdict(run_document(document, seed=task["seed"]))
         program = load_program(parse_plan(task["plan"], "plan"))
     return {}, dump_verdict(validate(program, task["backend"], task["shrink"], task["precision"], task["seed"]))
 

@@ -15,9 +15,16 @@ from planner.pipeline_stages.stage_graph import StageGraph
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import accumulate_gradients
 from planner.run.executor import Progress
-from planner.run.pipeline import PipelineVerdict, RunTask, StageProgram, validate_stages
+from planner.run.pipeline import PRECISION, PipelineVerdict, RunTask, StageProgram, validate_stages
 
 MAX_DEVICES = 1024
+
+
+def check_stage_backend(backend: str, precision: str) -> None:
+    """Raise InvalidRequest for a backend or a precision that stages are not run with."""
+    if (backend, precision) != ("numpy", PRECISION):
+        wanted = f"backend numpy, precision {PRECISION}"
+        raise InvalidRequest("how a pipeline is run", got=f"{backend}, {precision}", wanted=wanted)
 
 
 def validate_pipeline(

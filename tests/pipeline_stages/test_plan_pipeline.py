@@ -76,7 +76,7 @@ def test_the_plan_is_that_of_trying_every_partition(seed: int) -> None:
 
 
 def test_bounds_of_long_steps_count_micro_batches_in_flight() -> None:
-    model, request = CostModel(MESH, HARDWARE), Request(memory_limit_bytes=120_000, gap=0.0)
+    model, request = CostModel(MESH, HARDWARE), Request(memory_limit_bytes=108_000, gap=0.0)
     costs = StageCosts(find_units(tiny(layers=2, train="adam")), model, request, 8, False, 1, Deadline())
     for held in ((0, 0), (3, 0)):
         costs.certify("long", 0, 3, held=held)
@@ -128,6 +128,17 @@ def test_the_number_of_stages_may_be_left_open() -> None:
     assert planned.schedule.ranks == 1
 
 
+@pytest.mark.parametrize(
+    ("schedule", "chunks", "ranks"), [("interleaved", 2, 2), ("interleaved", None, 1), ("auto", 2, 2)]
+)
+def test_an_open_number_of_stages_leaves_out_those_without_a_schedule(
+    schedule: ScheduleChoice, chunks: int | None, ranks: int
+) -> None:
+    planned = plan_of(tiny(), PipelineRequest(None, schedule, chunks), microbatches=2, gap=0.9)
+    assert planned.schedule is not None
+    assert planned.schedule.ranks == ranks
+
+
 @pytest.mark.slow
 def test_the_best_schedule_may_be_left_open() -> None:
     steps = {name: plan_of(tiny(), PipelineRequest(2, name), gap=0.05).step_s for name in CHOICES}
@@ -154,6 +165,7 @@ BAD: list[tuple[PipelineRequest, dict[str, Any], str]] = [
     (PipelineRequest(2, "interleaved", 2), {"microbatches": 3}, "micro-batches of interleaved.*multiple of the 2"),
     (PipelineRequest(2, "1f1b", 2), {}, "virtual stages.*interleaved"),
     (PipelineRequest(2), {"microbatches": 1, "global_batch": 6}, "global batch"),
+    (PipelineRequest(None, "interleaved", 6), {"microbatches": 2}, "more stages than parts of the graph.*got 12"),
     (PipelineRequest(2), {"objective": "bytes"}, "objective of a pipeline"),
 ]
 

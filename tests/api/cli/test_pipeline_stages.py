@@ -25,6 +25,8 @@ WRONG = [
     (["--schedule", "gpipe"], "no pipeline"),
     (["--pipeline", "2", "--proof", "proof.json"], "--proof"),
     (["--pipeline", "2", "--log", "log.json"], "--log"),
+    (["--pipeline", "2", "--validate", "--shrink", "none", "--backend", "mpi"], "how a pipeline is run"),
+    (["--pipeline", "auto", "--schedule", "interleaved", "--virtual-stages", "999"], "more stages than parts"),
 ]
 
 
@@ -112,6 +114,13 @@ def test_stages_are_not_run_where_the_time_is_up(step: Path) -> None:
     done = shardplan("plan", step, *options, "--json")
     assert done.code == 0, done.err
     assert (done.json["status"], done.json["verdict"]) == ("feasible", None)
+
+
+def test_a_plan_is_kept_where_it_cannot_be_run(step: Path) -> None:
+    path = step.with_name("large.json")
+    options = ("--mesh", 1000, "--pipeline", 2, "--validate", "--time-limit", 1)
+    refused(shardplan("plan", step, *options, "-o", path), "too many logical devices to run")
+    assert len(shardplan("show", path, "--json").json["stages"]) == 2
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG)
