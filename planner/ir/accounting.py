@@ -96,15 +96,16 @@ class Accounting:
     @cached_property
     def live(self) -> Integers:
         """Bytes that every device holds while each instruction runs, and at the end: `[instructions + 1, classes]`."""
-        live: Integers = np.where(self.most_waiting[:, None] == 0, *self._sides)
+        live: Integers = np.where(self.most_waiting[:, None] == 0, self._sides[0], self._sides[1])
         return live
 
     @cached_property
     def most_waiting(self) -> Integers:
         """Which of the counts of left values holds for each instruction: in the backward pass, what holds more."""
         forward, backward = self.program.pass_ends
-        more, place = self._sides.max(axis=2), np.arange(self._sides.shape[1])
-        return ((place >= backward) | ((place >= forward) & (more[1] > more[0]))).astype(np.int64)
+        more, place = self._sides.max(axis=2), np.arange(len(self.program.instructions) + 1)
+        is_late = (place >= backward) | ((place >= forward) & (more[1] > more[0]))
+        return np.asarray(is_late, np.int64)
 
     @cached_property
     def _sides(self) -> Integers:
@@ -114,7 +115,7 @@ class Accounting:
         first, last = self.program.first_held, self.program.last_use
         np.add.at(change, [first[name] for name in self._held], self._sizes)
         np.subtract.at(change, [last[name] + 1 for name in self._held], self._sizes)
-        sides = np.cumsum(change + self._in_flight_changes, axis=1)[:, : count + 1]
+        sides: Integers = np.cumsum(change + self._in_flight_changes, axis=1)[:, : count + 1]
         for place, name, blocks in self._travelling:
             sides[:, place] += blocks.buffers * self.value_bytes[name]
         return sides

@@ -33,8 +33,8 @@ def find_left_values(program: Program) -> Iterator[LeftValue]:
     sums = {name for done in program.instructions if is_accumulation(done) for name in done.results}
     for name, last in read.items():
         made_in = 1 if name in flying.gradients else find_pass(program, first[name])
-        left_by = slice(made_in, find_pass(program, last))
-        counts = sum(waiting[0][left_by]), sum(waiting[1][left_by])
+        read_in = find_pass(program, last)
+        counts = sum(waiting[0][made_in:read_in]), sum(waiting[1][made_in:read_in])
         if not any(counts) or name in sums or (name in arguments and name not in dependent):
             continue
         if name in dependent:
