@@ -12,7 +12,7 @@ import typer
 from api.cli.command_start import command_start
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
-from api.cli.plan_stages import plan_stages, print_stages
+from api.cli.plan_stages import plan_stages, print_stages, run_stages
 from api.cli.progress import report_progress, show_plan_progress, show_run_progress
 from api.cli.render_plan import render_plan
 from api.cli.solver_log import LogOption, write_solver_log
@@ -24,6 +24,7 @@ from planner.choose.formulate import Choice
 from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import check_writable, write_json
+from planner.documents.pipelines import dump_pipeline
 from planner.documents.plans import add_verdict, dump_plan
 from planner.errors import InvalidRequest
 from planner.pipeline_stages.validate import check_stage_backend
@@ -62,23 +63,12 @@ def plan(
         check_provable(options.objective)
     devices, request, stages = read_mesh(mesh), options.to_request(), pipeline_options.to_pipeline()
     if validate:
-        check_backend(run.backend, run.shrink, "f64", mesh=devices)
+        _check_run(run, devices, in_stages=stages is not None)
     ends = _leave_time(pipeline.start_deadline(request, command_start()), [validate, proof])
     if stages is not None:
         _refuse_with_pipeline({"--proof": proof, "--log": log})
-        if validate:
-            check_stage_backend(run.backend, PRECISION)
-        document = plan_stages(
-            graph,
-            devices,
-            hardware_name,
-            stages=stages,
-            request=request,
-            pin=pin,
-            validate=validate,
-            deadline=ends,
-            output=output,
-        )
+        cut = plan_stages(graph, devices, hardware_name, stages=stages, request=request, pin=pin, deadline=ends)
+        document = run_stages(cut, stages, output) if validate else dump_pipeline(cut, stages)
     else:
         planned = plan_graph(graph, devices, hardware_name, request=request, pin=pin, deadline=ends)
         document = _dump_validated(planned, run, proof) if validate else dump_plan(planned)
@@ -91,6 +81,12 @@ def plan(
     (_print_plan if stages is None else print_stages)(document, as_json=as_json)
     if document["solver"]["status"] == "infeasible":
         raise typer.Exit(INFEASIBLE)
+
+
+def _check_run(run: RunOptions, mesh: Mesh, *, in_stages: bool) -> None:
+    check_backend(run.backend, run.shrink, PRECISION, mesh=mesh)
+    if in_stages:
+        check_stage_backend(run.backend, PRECISION)
 
 
 def _refuse_with_pipeline(given: Mapping[str, Path | None]) -> None:

@@ -16,6 +16,7 @@ from planner.documents.graphs import read_graph
 from planner.documents.hardware import read_hardware
 from planner.documents.json_writer import write_json
 from planner.documents.pipelines import add_pipeline_verdict, dump_pipeline
+from planner.pipeline_stages.pipeline_plan import PipelinePlan
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.validate import validate_pipeline
@@ -30,29 +31,32 @@ def plan_stages(
     stages: PipelineRequest,
     request: Request,
     pin: Path | None,
-    validate: bool,
     deadline: Deadline,
-    output: Path | None = None,
-) -> dict[str, Any]:
-    """Return the document of the pipeline's plan of a graph file, showing progress, with a verdict if asked.
+) -> PipelinePlan:
+    """Return the pipeline's plan of a graph file, showing progress.
 
-    deadline  when planning ends; a run has what is then left of the request's time limit
-    output    where the plan is written before it is run, so that it is kept where the run fails
+    name      of the hardware; None: that of the mesh's device, or the default
+    deadline  when planning ends
     """
     profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
     with show_plan_progress() as progress:
         read = read_graph(graph, mesh, pin)
-        planned = plan_pipeline(
+        return plan_pipeline(
             read, mesh, profile, pipeline=stages, request=request, on_progress=progress, deadline=deadline
         )
+
+
+def run_stages(planned: PipelinePlan, stages: PipelineRequest, output: Path | None) -> dict[str, Any]:
+    """Return the document of a plan with the verdict of its run, which has what is left of the request's time limit.
+
+    The plan is written to `output` before, so that it is kept where the run fails.
+    """
     document = dump_pipeline(planned, stages)
-    if not validate:
-        return document
     if output:
         write_json(output, document)
     with show_run_progress("validating", "passes") as running:
-        checked = validate_pipeline(planned, pipeline.start_deadline(request, command_start()), running)
+        checked = validate_pipeline(planned, pipeline.start_deadline(planned.request, command_start()), running)
     return add_pipeline_verdict(document, checked.verdict)
 
 
