@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from solvers.driver import solve as solve
     from solvers.exact_dual import ExactDual as ExactDual
     from solvers.exact_dual import compute_exact_dual as compute_exact_dual
+    from solvers.linear_model import IncrementalLp as IncrementalLp
+    from solvers.linear_model import LinearModel as LinearModel
     from solvers.warm_start import compute_warm_start as compute_warm_start
 
 __all__ = [
@@ -29,8 +31,10 @@ __all__ = [
     "EdgeUsage",
     "Evaluation",
     "ExactDual",
+    "IncrementalLp",
     "InvalidProblem",
     "Kinds",
+    "LinearModel",
     "Node",
     "OperatorSlice",
     "Problem",
@@ -52,6 +56,8 @@ LAZY_IMPORTS = {
     "compute_warm_start": "solvers.warm_start",
     "ExactDual": "solvers.exact_dual",
     "compute_exact_dual": "solvers.exact_dual",
+    "IncrementalLp": "solvers.linear_model",
+    "LinearModel": "solvers.linear_model",
 }
 """Names whose modules import numba and OR-Tools, which takes about a second: they are imported on first use."""
 

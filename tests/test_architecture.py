@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **{f"planner.judge.{module}": (*JUDGED, "solvers") for module in ("explain", "what_if", "alternatives")},
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
+    "planner.pipeline_stages.mixed_paths": ("planner", "solvers"),
     "planner.planning.deadline": ("planner", "solvers"),
     "planner.planning.folded_solve": ("planner", "solvers"),
     "planner.progress": ("planner", "solvers"),

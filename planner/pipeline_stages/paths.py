@@ -17,14 +17,21 @@ passes and a K-th of the update, which take at least a K-th of the step of K m m
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from planner.pipeline_stages.schedules import Pass, PipelineSchedule
-from planner.pipeline_stages.simulate import StageTimes, simulate, trace_path
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.pipeline_stages.schedules import PipelineSchedule
+from planner.pipeline_stages.task_graph import Floats, Integers, build_task_graph
 
 PathPart = Literal["passes", "through", "forward"]
+
+
+MAX_TASKS = 20_000_000
+"""Tasks on all stages' paths that are simulated within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +55,63 @@ class StagePath:
         return ("passes", self.passes), ("through", self.through), ("forward", self.forward)
 
 
+def has_long_paths(schedule: PipelineSchedule) -> bool:
+    """Return whether finding the paths of a schedule takes so long that a limited time is better spent otherwise."""
+    return schedule.stages**2 * schedule.microbatches > MAX_TASKS
+
+
 def list_paths(schedule: PipelineSchedule) -> list[StagePath]:
     """Return two paths for each stage."""
-    paths, scale = [], 4 * schedule.microbatches * schedule.stages
-    for stage in range(schedule.stages):
-        times = [StageTimes(*(3 * (scale + (other == stage)),) * 3) for other in range(schedule.stages)]
-        timeline = simulate(schedule, times)
-        for rank in {0, stage % schedule.ranks}:
-            met = Counter((task.stage, task.kind) for task in trace_path(timeline, rank))
-            counts = [_count_passes(schedule, met, other) for other in range(schedule.stages)]
-            sides = [counts[:stage], counts[stage : stage + 1], counts[stage + 1 :]]
-            passes, through, forward = (
-                tuple(min((count[n] for count in side), default=0) for side in sides) for n in range(3)
-            )
-            ends = stage % schedule.ranks == rank
-            paths.append(StagePath(stage, passes, through, forward, ends))  # type: ignore[arg-type]
-    return paths
+    kinds = np.array([1.0, 1.0, 1.0] if schedule.is_split else [1.0, 2.0])
+    times = np.repeat(kinds[:, None] * _parts_of(schedule), schedule.stages, axis=1)
+    traced = trace_slower(schedule, times, [[stage] for stage in range(schedule.stages)])
+    return [_make_path(schedule, one, stage) for stage, one in traced]
 
 
-def _count_passes(schedule: PipelineSchedule, met: Counter[tuple[int, Pass]], stage: int) -> tuple[int, int, int]:
-    """Return how often a path meets all passes of a stage; beyond that, forward and backward, and forward only."""
-    forward = met[stage, Pass.FORWARD]
-    both = min(forward, met[stage, Pass.BACKWARD])
-    whole = min(both, met[stage, Pass.WEIGHT]) if schedule.is_split else both
-    return whole, both - whole, forward - both
+class TracedPath(NamedTuple):
+    """How often a path meets the tasks of each kind and stage, `[kinds, stages]`, and the rank in whose end it ends."""
+
+    met: Integers
+    rank: int
+
+
+def trace_slower(
+    schedule: PipelineSchedule, times: Floats, groups: Sequence[Sequence[int]]
+) -> list[tuple[int, TracedPath]]:
+    """Return the longest paths where the stages of a group are a little slower, with the number of the group.
+
+    They are those to the end of its rank, and to the end of rank 0.
+
+    times   of the tasks of each kind and stage, `[kinds, stages]`, without the last kind where that is not split
+    groups  stages of one rank each
+    """
+    ends = [(n, rank) for n, group in enumerate(groups) for rank in sorted({0, group[0] % schedule.ranks})]
+    varied = np.repeat(times[None], len(ends), axis=0)
+    for one, (number, _) in zip(varied, ends, strict=True):
+        one[:, groups[number]] += one[:, groups[number]] / _parts_of(schedule)
+    met = build_task_graph(schedule).trace_paths(varied, np.array([rank for _, rank in ends]))
+    return [(number, TracedPath(one, rank)) for one, (number, rank) in zip(met, ends, strict=True)]
+
+
+def _parts_of(schedule: PipelineSchedule) -> int:
+    """Return the part by which a slower stage takes longer: less than a pass in all of the step."""
+    return 4 * schedule.microbatches * schedule.stages
+
+
+def _make_path(schedule: PipelineSchedule, traced: TracedPath, stage: int) -> StagePath:
+    passes, through, forward = (_least_by_side(part, stage) for part in split_parts(traced.met))
+    return StagePath(stage, passes, through, forward, stage % schedule.ranks == traced.rank)
+
+
+def _least_by_side(met: Integers, stage: int) -> tuple[int, int, int]:
+    before, after = met[:stage], met[stage + 1 :]
+    return int(before.min()) if before.size else 0, int(met[stage]), int(after.min()) if after.size else 0
+
+
+def split_parts(met: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return how often all passes of each stage are met; beyond that, forward and backward; and forward only.
+
+    met  the tasks of each kind and stage, `[kinds, stages]`
+    """
+    whole, both = met.min(axis=0), met[:2].min(axis=0)
+    return whole, both - whole, met[0] - both

@@ -138,8 +138,8 @@ class _PipelineSearch:
         theirs, and those whose bubble alone makes them slower have none.
         """
         searches, until, work, least = self._begin_searches(), Deadline(), 0.0, float("inf")
-        for search in sorted(searches, key=lambda search: search.schedule.bubble):
-            if work * (1 + search.schedule.bubble) >= least:
+        for search in sorted(searches, key=lambda search: search.schedule.bubble_overhead):
+            if work * (1 + search.schedule.bubble_overhead) >= least:
                 break
             self.report.begin(f"{search.schedule.stages} stages in standard layouts, {search.schedule.name}")
             search.try_standard(until)

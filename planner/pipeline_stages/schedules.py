@@ -81,8 +81,11 @@ class PipelineSchedule:
         return self.name == "zb-h1"
 
     @property
-    def bubble(self) -> float:
-        """What equal stages take longer than their work, as a share of it (`planner.pipeline_stages.simulate`)."""
+    def bubble_overhead(self) -> float:
+        """What equal stages take longer than their work, as a share of it (`planner.pipeline_stages.simulate`).
+
+        The bubble of a timeline is a share of the step instead.
+        """
         return (self.ranks - 1) / (self.microbatches * self.chunks * (3 if self.is_split else 1))
 
     def order_tasks(self, rank: int) -> list[Task]:

@@ -95,9 +95,9 @@ class StageSearch:
         return self._make_result(self._bound())
 
     def leave_standard(self) -> StageSearchResult:
-        """Return the stages in standard layouts, with the bound of all work shared by all ranks."""
+        """Return the stages in standard layouts, with a bound for which nothing is solved."""
         self.is_cut_short = True
-        return self._make_result(self._bound_shared())
+        return self._make_result(self.bounds.mixed.bound_step())
 
     def _make_result(self, bound_ps: float) -> StageSearchResult:
         bound, is_complete = min(bound_ps, self.step_ps), not self.is_cut_short
@@ -253,11 +253,7 @@ class StageSearch:
         if self.tried and self.costs.is_hopeless:
             return np.inf
         found = self._least()
-        return max(np.inf if found is None else found.largest, self._bound_shared())
-
-    def _bound_shared(self) -> float:
-        spread = find_cheapest(self.bounds.list_own_work())
-        return np.inf if spread is None else spread[1] / self.schedule.ranks
+        return np.inf if found is None else found.largest
 
     def _least(self) -> Partition | None:
         """Return the partition whose largest bound is least."""

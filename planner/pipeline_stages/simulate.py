@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 from planner.pipeline_stages.schedules import Pass, PipelineSchedule, Task
+from planner.pipeline_stages.task_graph import build_task_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,60 +128,17 @@ def simulate(
     schedule: PipelineSchedule, times: Sequence[StageTimes], exchanges: Sequence[SumExchange] = ()
 ) -> Timeline:
     """Return when each task of a step runs; `times`: of each stage."""
-    orders = [schedule.order_tasks(rank) for rank in range(schedule.ranks)]
-    ends: dict[Task, int] = {}
-    done: list[list[TimedTask]] = [[] for _ in orders]
-    ready = list(range(schedule.ranks))
-    while ready:
-        rank = ready.pop()
-        listed, order = done[rank], orders[rank]
-        while len(listed) < len(order):
-            task = order[len(listed)]
-            arrives = _arrival_ps(schedule, times, ends, task=task)
-            if arrives is None:
-                break
-            begin = max(arrives, listed[-1].end_ps if listed else 0)
-            ends[task] = begin + times[task.stage].task_ps(task.kind, is_split=schedule.is_split)
-            listed.append(TimedTask(task, begin, ends[task]))
-            ready += [one for one in {(rank + 1) % schedule.ranks, (rank - 1) % schedule.ranks} if one != rank]
+    graph, is_split = build_task_graph(schedule), schedule.is_split
+    durations = {kind: [one.task_ps(kind, is_split=is_split) for one in times] for kind in Pass}
+    sends = {
+        Pass.FORWARD: [0, *(one.send_forward_ps for one in times[:-1])],
+        Pass.BACKWARD: [*(one.send_backward_ps for one in times[1:]), 0],
+        Pass.WEIGHT: [0] * len(times),
+    }
+    ends = [0] * (len(graph.tasks) + 1)  # the last one, of no task, stays 0
+    done: list[list[TimedTask]] = [[] for _ in range(schedule.ranks)]
+    for number, (task, before, source) in enumerate(zip(graph.tasks, graph.previous, graph.source, strict=True)):
+        begin = max(ends[before], ends[source] + sends[task.kind][task.stage])
+        ends[number] = end = begin + durations[task.kind][task.stage]
+        done[task.stage % schedule.ranks].append(TimedTask(task, begin, end))
     return Timeline(schedule, tuple(times), tuple(map(tuple, done)), tuple(exchanges))
-
-
-def _arrival_ps(
-    schedule: PipelineSchedule, times: Sequence[StageTimes], ends: dict[Task, int], *, task: Task
-) -> int | None:
-    """Return when what a task reads has arrived, or None where it is not known yet."""
-    source, send = _find_source(schedule, times, task)
-    if source is None:
-        return 0
-    return ends[source] + send if source in ends else None
-
-
-def _find_source(schedule: PipelineSchedule, times: Sequence[StageTimes], task: Task) -> tuple[Task | None, int]:
-    """Return the task whose result a task reads, and the time of the send between the two, in ps."""
-    stage = task.stage
-    if task.kind is Pass.FORWARD:
-        return (task._replace(stage=stage - 1), times[stage - 1].send_forward_ps) if stage else (None, 0)
-    if task.kind is Pass.WEIGHT:
-        return task._replace(kind=Pass.BACKWARD), 0
-    if stage + 1 < schedule.stages:
-        return task._replace(stage=stage + 1), times[stage + 1].send_backward_ps
-    return task._replace(kind=Pass.FORWARD), 0
-
-
-def trace_path(timeline: Timeline, rank: int) -> list[Task]:
-    """Return the tasks of a longest path to the end of a rank, the last one first."""
-    schedule, times = timeline.schedule, timeline.times
-    ends = {one.task: one.end_ps for done in timeline.ranks for one in done}
-    begins = {one.task: one.begin_ps for done in timeline.ranks for one in done}
-    before = {two.task: one.task for done in timeline.ranks for one, two in pairwise(done)}
-    path, task = [], timeline.ranks[rank][-1].task
-    while True:
-        path.append(task)
-        source, send = _find_source(schedule, times, task)
-        if source is not None and ends[source] + send == begins[task]:
-            task = source
-        elif task in before:
-            task = before[task]
-        else:
-            return path

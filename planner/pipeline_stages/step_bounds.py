@@ -21,16 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.pipeline_stages.interval_bounds import Matrix
+from planner.pipeline_stages.mixed_bounds import MixedBounds
 from planner.pipeline_stages.partition import Costs, join_prefixes, join_suffixes
-from planner.pipeline_stages.paths import StagePath, list_paths
+from planner.pipeline_stages.paths import StagePath, has_long_paths, list_paths
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import Part, StageCosts
 
 ROUNDS = 3
 FEW: tuple[Part, ...] = ("short", "middle")
 """The steps of few micro-batches."""
-MAX_TASKS = 2_000_000
-"""Tasks that are simulated to find paths where time is limited; of more, a stage's own work alone is its bound."""
 Mask = NDArray[np.bool_]
 Sides = tuple[Matrix, Matrix]
 """Least sums of the stages before each unit, and of those after it, by their number."""
@@ -45,15 +44,19 @@ class StepBounds:
 
     @cached_property
     def paths(self) -> list[StagePath]:
-        is_long = self.schedule.stages**2 * self.schedule.microbatches > MAX_TASKS
-        return [] if is_long and self.costs.deadline.seconds is not None else list_paths(self.schedule)
+        is_limited = self.costs.deadline.seconds is not None
+        return [] if is_limited and has_long_paths(self.schedule) else list_paths(self.schedule)
 
     @cached_property
     def held(self) -> list[tuple[int, int]]:
         return [self.schedule.others_in_flight(stage) for stage in range(self.schedule.stages)]
 
+    @cached_property
+    def mixed(self) -> MixedBounds:
+        return MixedBounds(self.schedule, self.costs, self.held)
+
     def list_own_work(self) -> list[Matrix]:
-        """Return the bounds of each stage's own work; a step takes at least their sum, shared by all ranks."""
+        """Return the bounds of each stage's own work."""
         may_be = self.costs.units.may_be_stages
         return [np.where(may_be, self.costs.matrix("step", held), np.inf) for held in self.held]
 
@@ -110,7 +113,8 @@ class _Round:
                 both = share * self._sum_around(one) + (1 - share) * around
                 both += (share * one.passes[1] + (1 - share) * met) * self._spread_update(stage)
                 tables[stage] = np.maximum(tables[stage], both)
-        return tables
+        mixed = self.bounds.mixed.list_tables(self.is_left, self.passes)
+        return [np.maximum(one, other) for one, other in zip(tables, mixed, strict=True)]
 
     def _spread_update(self, stage: int) -> Matrix:
         """Return a bound of P + U / (K m) of a stage."""

@@ -89,7 +89,7 @@ class StepEstimate:
         if self.batch is not None:
             away += abs(math.log2(self.batch / math.prod(one.mesh.shape[:-1])))
         crowded = self.stored_bytes > CROWDED * limit_bytes * within * one.stages
-        bubble = min((schedule.bubble for schedule in self.schedules), default=math.inf)
+        bubble = min((schedule.bubble_overhead for schedule in self.schedules), default=math.inf)
         bubble = 0.0 if all(map(is_plain, self.schedules)) else bubble
         return self.least_s * (1 + bubble) * (1 + MISFIT * away + CROWDED_MISFIT * crowded)
 

@@ -35,7 +35,7 @@ def test_schedules_that_are_left_open_are_those_that_shorten_the_bubble(
     for schedule in listed:
         equal = simulate(schedule, [StageTimes(1, 1, 1)] * schedule.stages)
         longer = Fraction(ranks * equal.step_ps, equal.busy_ps) - 1
-        assert schedule.bubble == pytest.approx(float(longer))
+        assert schedule.bubble_overhead == pytest.approx(float(longer))
 
 
 def test_what_is_not_given_is_open_only_where_the_schedule_has_virtual_stages() -> None:
@@ -49,4 +49,4 @@ def test_interleaved_micro_batches_that_cannot_be_grouped_are_refused() -> None:
 
 
 def test_the_bubble_of_one_rank_is_none() -> None:
-    assert PipelineSchedule("1f1b", 1, 4).bubble == 0.0
+    assert PipelineSchedule("1f1b", 1, 4).bubble_overhead == 0.0
