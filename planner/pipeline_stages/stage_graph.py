@@ -2,7 +2,8 @@
 
 It is a graph like any other. What comes from neighbouring stages (the value at the cut before it, gradients of the
 value at the cut after it) is data of the micro-batch, an input with the value's own id; what goes to them is an output.
-What does not depend on parameters is computed in every stage that needs it.
+What does not depend on parameters is computed in every stage that needs it. An input that the graph returns is an output
+of each stage that reads it, or of the last one.
 
 A pin of a value holds where the stage computes it or takes it from outside, and for the ops that read it; a value that
 is received may come in any layout.
@@ -107,7 +108,7 @@ def extract_stage(units: Units, first: int, last: int) -> StageGraph:
     sums = tuple(theirs for theirs, ours in away if ours in made)
     own_sums = tuple(ours for _, ours in away if ours in made)
     received = [Input(value, "input", value, graph.types[value]) for value in (*up, *down, *relayed, *sums)]
-    shown = made | ({entry.id for entry in entries} if is_last else set())
+    shown = made | {entry.id for entry in entries}
     stage = Graph(
         graph.name,
         (*(entry if entry.next in made else replace(entry, next=None) for entry in entries), *received),

@@ -14,8 +14,10 @@ from planner.choose.hardware import load_profile
 from planner.documents.pipelines import dump_pipeline, parse_pipeline, run_document
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.request import PipelineRequest
+from planner.pipeline_stages.stage_graph import extract_stage
 from planner.pipeline_stages.validate import validate_pipeline
 from planner.planning.plan_types import Request
 from planner.rewrite.accumulate import accumulate_gradients
@@ -90,3 +92,14 @@ def test_gradients_that_do_not_depend_on_data_are_added_up() -> None:
     assert [op.inputs for op in step.ops if op.accumulates] == [
         op.values for op in step.ops if op.op == "sum" and op.phase == "backward"
     ]
+
+
+@pytest.mark.parametrize("value", ["i0", "i1", "i2", "i3"])
+def test_an_input_that_the_graph_returns_is_an_output_of_the_stages_that_read_it(value: str) -> None:
+    graph = chain("m s m", is_sum=False)
+    graph = replace(graph, outputs=(*graph.outputs, value))
+    units = find_units(graph)
+    for cut in range(1, units.count):
+        stages = [extract_stage(units, *span).graph for span in ((0, cut), (cut, units.count))]
+        assert [value in stage.outputs for stage in stages] == [value in stage.types for stage in stages]
+        assert set(graph.outputs) <= {each for stage in stages for each in stage.outputs}
