@@ -89,11 +89,12 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
         error.pointer = _find_pointer(error, document)
         raise
     with at_pointer("/request"):
-        accumulate_gradients(graph, request.microbatches, request.global_batch)
+        step = accumulate_gradients(graph, request.microbatches, request.global_batch)
         if request.layout is not None:
             check_layout(graph, mesh, request.layout)
         if stages is not None:
             check_pipeline_request(request)
+            stages.check_schedule(step.microbatches)
     return PlanInputs(graph, mesh, profile, request, stages)
 
 

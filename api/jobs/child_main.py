@@ -32,6 +32,7 @@ from planner.documents.pipelines import (
     dump_pipeline_report,
     dump_pipeline_verdict,
     is_pipeline,
+    load_stage_plan,
     parse_any_plan,
     parse_pipeline,
     run_document,
@@ -45,6 +46,7 @@ from planner.export.formats import export_program
 from planner.export.report import html_page
 from planner.frontends.zoo import import_zoo
 from planner.judge.check.limits import parse_limits
+from planner.pipeline_stages.export.formats import export_stages
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.validate import check_stage_backend
 from planner.planning.deadline import OnPlanProgress, PlanProgress
@@ -118,6 +120,8 @@ def validation_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any
 def export_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return a plan's program in another tool's language."""
     try:
+        if is_pipeline(task["plan"]):
+            return {}, export_stages(load_stage_plan(parse_pipeline(task["plan"], "plan")), task["format"])
         return {}, export_program(load_program(parse_plan(task["plan"], "plan")), task["format"])
     except ShardplanError as error:
         raise error.at(f"format {task['format']}") from error

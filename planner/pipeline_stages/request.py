@@ -58,6 +58,11 @@ class PipelineRequest:
         first = 0 if self.virtual_stages in (None, 1) else 1
         return [1 << power for power in range(first, MAX_STAGES.bit_length())]
 
+    def check_schedule(self, microbatches: int) -> None:
+        """Raise InvalidRequest where the given number of stages has no such schedule, whatever the graph is."""
+        if self.stages is not None:
+            self.list_schedules(self.stages, microbatches, MAX_STAGES)
+
     def list_schedules(self, ranks: int, microbatches: int, units: int) -> list[PipelineSchedule]:
         """Return the schedules to consider with a number of ranks, for a graph of so many units.
 

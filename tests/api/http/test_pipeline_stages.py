@@ -24,6 +24,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"pipeline": "0"}, "/request", "pipeline stages"),
     ({"pipeline": "2", "objective": "memory"}, "/request", "objective of a pipeline"),
     ({"schedule": "gpipe"}, "/request", "schedule"),
+    ({"pipeline": "2", "virtual_stages": 2}, "/request", "wanted 1, or interleaved"),
+    ({"pipeline": "2", "schedule": "interleaved", "microbatches": 3}, "/request", "multiple of the 2 ranks"),
 ]
 
 
@@ -44,6 +46,10 @@ def test_a_plan_in_stages_has_a_document_a_report_and_a_verdict(client: httpx2.C
     assert len(document["stages"]) == 2
     assert "<html" in client.get(f"/v1/plans/{plan}/report").text
     assert client.post("/v1/validations", json={"plan": plan}).json()["verdict"] == "equal"
+    other = client.post("/v1/validations", json={"plan": plan, "precision": "f32"})
+    assert (other.status_code, "how a pipeline is run" in other.text) == (422, True)
+    assert "def program(" in client.get(f"/v1/plans/{plan}/export?format=shard-map").text
+    assert "one of torch, shard-map" in client.get(f"/v1/plans/{plan}/export?format=sdy").text
     for sides in ({"base": plan, "new": plan}, {"base": document, "new": plan}):
         compared = client.post("/v1/comparisons", json={**sides, "fail_on": "time>1%"}).json()
         assert (compared["exceeded"], compared["stages"]["moved_cuts"]) == ([], [])
