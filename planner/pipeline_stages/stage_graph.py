@@ -2,8 +2,8 @@
 
 It is a graph like any other. What comes from neighbouring stages (the value at the cut before it, gradients of the
 value at the cut after it) is data of the micro-batch, an input with the value's own id; what goes to them is an output.
-What does not depend on parameters is computed in every stage that needs it. An input that the graph returns is an output
-of each stage that reads it, or of the last one.
+What does not depend on parameters is computed in every stage that needs it. An input that the graph returns is an
+output of each stage that reads it, or of the last one.
 
 A pin of a value holds where the stage computes it or takes it from outside, and for the ops that read it; a value that
 is received may come in any layout.
