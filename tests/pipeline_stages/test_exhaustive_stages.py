@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import solvers
-from planner.choose.cost import CostModel
+from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import formulate
 from planner.choose.hardware import load_profile
 from planner.ir.mesh import Mesh
@@ -33,6 +33,20 @@ def test_stages_are_those_of_trying_everything(seed: int) -> None:
     for row in compare_stages(seed, MODEL):
         assert row.bound_ps <= row.least_ps <= row.step_ps
         assert row.is_separate
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_virtual_stages_are_cut_as_well_as_by_trying_every_partition(seed: int) -> None:
+    model, graph, microbatches = (
+        CostModel(Mesh.parse("1"), MODEL.hardware),
+        random_training(seed, 6),
+        2 * (1 + seed % 3),
+    )
+    request, asked = Request(microbatches=microbatches, gap=0.0), PipelineRequest(2, "interleaved", 2)
+    plan = plan_pipeline(graph, model.mesh, model.hardware, pipeline=asked, request=request)
+    least = ExhaustiveStages(graph, model).find_least_step(PipelineSchedule("interleaved", 2, microbatches, 2))
+    assert plan.certificate.bound_s <= least * PICO * (1 + 1e-12)
+    assert plan.timeline.step_ps == least
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-h1"])
