@@ -13,6 +13,7 @@ from planner.documents.explain import load_request
 from planner.documents.graphs import load_graph, load_mesh
 from planner.documents.hardware import load_planned_hardware
 from planner.documents.pipeline_sections import AnyPlanDocument, PipelineDocument
+from planner.documents.pipeline_structure import check_structure, load_schedule
 from planner.documents.plans import dump_identity, dump_plan, parse_plan
 from planner.documents.programs import load_program
 from planner.documents.schemas import validate_document
@@ -31,12 +32,12 @@ from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.simulate import TimedTask
 from planner.pipeline_stages.stage_graph import StageGraph, extract_stage
-from planner.pipeline_stages.tied_parameters import find_tied_units
-from planner.pipeline_stages.validate import run_stages
+from planner.pipeline_stages.tied_parameters import find_tied, find_tied_units
+from planner.pipeline_stages.validate import list_tasks, run_stages
 from planner.planning.plan_types import Certificate, Plan, Request
 from planner.planning.step_graph import build_step
 from planner.run.executor import Progress
-from planner.run.pipeline import PipelineVerdict, RunTask
+from planner.run.pipeline import PipelineVerdict
 
 FORMAT = "shardplan.pipeline"
 
@@ -144,6 +145,7 @@ def parse_pipeline(raw: Any, where: str) -> PipelineDocument:
     if raw["digest"] != digest_document(rest):
         what = "digest mismatch: the plan is not as it was written"
         raise InvalidDocument(what, where=f"{where}: digest", got=raw["digest"])
+    check_structure(document, where)
     return document
 
 
@@ -163,8 +165,7 @@ def dump_pipeline_report(raw: Any, where: str) -> dict[str, Any]:
 def run_document(document: PipelineDocument, *, seed: int = 0, on_progress: Progress | None = None) -> PipelineVerdict:
     """Run the stages of a document. Raises InvalidDocument where it has none."""
     plan = load_feasible_pipeline(document)
-    listed = sorted((task for rank in document.timeline for task in rank), key=lambda task: (task.begin_s, task.end_s))
-    tasks = [RunTask(task.kind, task.stage, task.microbatch) for task in listed]
+    tasks = list_tasks(plan.timeline)
     ranks, ties = len(document.timeline), plan.ties
     return run_stages(plan.graph, plan.programs, tasks, ranks=ranks, ties=ties, seed=seed, on_progress=on_progress)
 
@@ -197,14 +198,22 @@ def load_pipeline(document: PipelineDocument) -> PipelinePlan:
     model = price_stages(CostModel(mesh, load_planned_hardware(document)))
     graph = load_graph(document.graph.document, mesh)
     request = load_request(document)
-    units = find_tied_units(build_step(graph, mesh, layout=request.layout), document.tied)
+    units = _load_units(document, build_step(graph, mesh, layout=request.layout))
     solver, listed = document.solver, document.schedule
     certificate = PipelineCertificate(**solver.model_dump(exclude={"versions"}) | {"wall_s": solver.wall_s or 0.0})
-    schedule = None
-    if listed is not None:
-        schedule = PipelineSchedule(listed.name, listed.ranks, listed.microbatches, listed.virtual_stages)
+    schedule = None if listed is None else load_schedule(listed)
     stages = [_load_stage(document, number, units, model=model) for number in range(len(document.stages))]
     return PipelinePlan(graph, model, request, certificate, schedule, tuple(stages), units.ties)
+
+
+def _load_units(document: PipelineDocument, step: Graph) -> Units:
+    if document.tied and (unknown := sorted(set(document.tied) - set(find_tied(step)))):
+        what, wanted = "a tied parameter", "parameters that two units read"
+        raise InvalidDocument(what, where="tied", got=unknown[0], wanted=wanted)
+    units = find_tied_units(step, document.tied)
+    if document.stages and (end := document.stages[-1].units[1]) != units.count:
+        raise InvalidDocument("last unit of all stages", where="stages", got=end, wanted=units.count)
+    return units
 
 
 def load_pipeline_request(document: PipelineDocument) -> PipelineRequest:
@@ -222,6 +231,8 @@ def _load_stage(document: PipelineDocument, number: int, units: Units, *, model:
     held = entry.in_flight[0], entry.in_flight[1]
     step = stage.make_step(document.schedule.microbatches, held, is_split=document.schedule.name == "zb-h1")
     program = load_program(entry.plan)
+    if program.graph.outputs != step.outputs or not step.types.keys() <= program.graph.types.keys():
+        raise InvalidDocument("the plan of a stage", where=f"stages: {number}", got="another graph's", wanted="its own")
     program = replace(program, graph=replace(program.graph, in_flight=step.in_flight, sent=step.sent))
     solver = entry.plan.solver
     proven = solver.model_dump(exclude={"versions", "seed", "folding"}) | {"wall_s": solver.wall_s or 0.0}
