@@ -17,8 +17,8 @@ def check_structure(document: PipelineDocument, where: str) -> None:
         return
     schedule = load_schedule(document.schedule)
     if len(document.stages) != schedule.stages:
-        got = len(document.stages)
-        raise InvalidDocument("number of stages", where=f"{where}: stages", got=got, wanted=schedule.stages)
+        count = len(document.stages)
+        raise InvalidDocument("number of stages", where=f"{where}: stages", got=count, wanted=schedule.stages)
     begin = 0
     for number, stage in enumerate(document.stages):
         if stage.units[0] != begin or stage.rank != number % schedule.ranks:
