@@ -3,9 +3,9 @@
 A step takes at least as long as the tasks on any path (`planner.pipeline_stages.paths`), and so at least as long as any
 weighted mean of paths, which meets the tasks of stage j a mean number of times. The path that is one rank's tasks meets
 these m times, and the mean of all ranks' tells that a step takes a rank's share of all work. Other paths come up to a
-rank, leave it for another one and go down again: with p equal stages a mean of them meets every stage (m + p - 1)/p
-times in 1f1b, and of v virtual stages about (m + (p - 1)/v)/p times each, as often as the longest step of all equal
-stages has passes of a stage. Since that is so at every position, it says something of any partition.
+rank, leave it for another one and go down again: a mean of them meets each of p stages nearly (m + p - 1)/p times in
+1f1b, which are the passes of a stage that fit in a step of equal stages. With v virtual stages on each rank these are
+(m + (p - 1)/v)/p, and the mean meets some stages fewer times, as a step of unequal stages can be shorter.
 
 The weights are those whose mean says most where stages have the least times for it: the game between who picks a path
 and who shares the time of all passes among stages. `mix_paths` plays it by a linear program that grows with the paths
