@@ -66,7 +66,11 @@ class CapacityQuestion:
 
     def __post_init__(self) -> None:
         if not self.candidates:
-            raise InvalidRequest("no candidate mesh", wanted="numbers of devices that the mesh's known sizes divide")
+            stages = (
+                "" if self.pipeline is None or self.pipeline.stages is None else f"{self.pipeline.stages} stages and "
+            )
+            wanted = f"numbers of devices that {stages}the mesh's known sizes divide"
+            raise InvalidRequest("no candidate mesh", wanted=wanted)
         if len({offer.price_per_device_hour is None for offer in self.offers}) > 1:
             raise InvalidRequest("a price for some hardware only", wanted="one for each, or none")
         for offer in self.offers:

@@ -19,6 +19,7 @@ from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
 from planner.pipeline import plan
+from planner.pipeline_stages.request import PipelineRequest
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 from planner.progress import describe_search
@@ -254,6 +255,7 @@ def test_a_budget_keeps_the_points_within_it_and_one_that_no_point_meets_is_refu
 
 BAD = [
     ({"candidates": ()}, "no candidate mesh"),
+    ({"candidates": (), "pipeline": PipelineRequest(99)}, "no candidate mesh.*that 99 stages and the mesh's"),
     (
         {"offers": (HardwareOffer({"name": "a"}, 1.0), HardwareOffer({"name": "b"}, None))},
         "a price for some hardware only",
