@@ -51,10 +51,10 @@ def describe_ops(graph: Graph) -> tuple[object, object, object, object]:
 def rename_plan(plan: Plan, step: Graph) -> Plan:
     """Return the plan of a step whose ops differ from those of the planned one in names only.
 
-    The step may have fewer micro-batches in flight.
+    The step may have fewer micro-batches in flight, and another number of them.
     """
     is_same = list(plan.graph.types) == list(step.types) and plan.graph.in_flight == step.in_flight
-    if plan.analysis is None or is_same:
+    if plan.analysis is None or (is_same and plan.graph.microbatches == step.microbatches):
         return replace(plan, graph=step)
     graph, names = _match_names(plan.analysis.program.graph, plan.graph, step)
     analysis = Analysis(_rename_program(plan.analysis.program, graph, names), plan.model)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planner.pipeline_stages.interval_bounds import Matrix
 from planner.pipeline_stages.mixed_paths import MAX_SIZE, SMALL_SIZE, MixedPath, TimeShares, mix_paths, mix_ranks
-from planner.pipeline_stages.partition import find_cheapest, join_prefixes, join_suffixes
+from planner.pipeline_stages.partition import find_cheapest
 from planner.pipeline_stages.paths import has_long_paths, split_parts
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import StageCosts
@@ -40,23 +40,16 @@ class MixedBounds:
         """Return a bound of all partitions that is found soon, infinite where there is none."""
         is_left = [self.costs.units.may_be_stages] * self.schedule.stages
         passes = [self.costs.matrix("passes")] * self.schedule.stages
-        found = [find_cheapest(sums) for sums in self._list_sums(is_left, passes, SMALL_SIZE)]
+        found = [find_cheapest(sums) for sums in self.list_sums(is_left, passes, SMALL_SIZE)]
         return max(np.inf if each is None else each[1] for each in found)
 
-    def list_tables(self, is_left: Masks, passes: Sequence[Matrix]) -> list[Matrix]:
-        """Return the bounds by position and interval.
+    def list_sums(self, is_left: Masks, passes: Sequence[Matrix], size: int = MAX_SIZE) -> Iterator[list[Matrix]]:
+        """Yield what each mean takes at each position and interval.
 
         is_left  which intervals count at each position
         passes   bounds of the passes of an interval at each position
+        size     as in `mix_paths`
         """
-        tables = []
-        for sums in self._list_sums(is_left, passes, MAX_SIZE):
-            before, after = join_prefixes(sums, np.add)[0], join_suffixes(sums, np.add)
-            tables.append([before[n][:, None] + one + after[len(sums) - n - 1][None, :] for n, one in enumerate(sums)])
-        return [np.maximum.reduce(each) for each in zip(*tables, strict=True)]
-
-    def _list_sums(self, is_left: Masks, passes: Sequence[Matrix], size: int) -> Iterator[list[Matrix]]:
-        """Yield what each mean takes at each position and interval."""
         for mixed in self._list_mixed(size):
             parts = np.transpose(split_parts(mixed.met)).tolist()
             sums = [

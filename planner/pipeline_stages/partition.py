@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Costs = Sequence[NDArray[np.float64]]
+Integers = NDArray[np.intp]
 Cuts = tuple[int, ...]
 """The units at which intervals begin, and the number of units: interval k is [cuts[k], cuts[k + 1])."""
 
@@ -68,6 +69,28 @@ def list_partitions(costs: Costs, most: float) -> Iterator[Cuts]:
                 yield from extend((*cuts, end))
 
     return extend((0,))
+
+
+def list_all(is_left: Sequence[NDArray[np.bool_]], most: int) -> Integers | None:
+    """Return all partitions into intervals that are left at their position, `[partitions, stages + 1]`.
+
+    None where there are more than `most`. Every interval that is left has a partition.
+    """
+    cuts = np.zeros((1, 1), np.intp)
+    for left in is_left:
+        rows, ends = np.nonzero(left[cuts[:, -1]])
+        if len(rows) > most:
+            return None
+        cuts = np.concatenate([cuts[rows], ends[:, None]], axis=1)
+    return cuts
+
+
+def sum_intervals(costs: Costs, listed: Integers) -> NDArray[np.float64]:
+    """Return the sum of the costs of the intervals of each of several partitions `[partitions, stages + 1]`."""
+    total: NDArray[np.float64] = np.sum(
+        [cost[first, last] for cost, first, last in zip(costs, listed.T, listed.T[1:], strict=False)], axis=0
+    )
+    return total
 
 
 def join_prefixes(costs: Costs, join: np.ufunc) -> tuple[NDArray[np.float64], NDArray[np.intp]]:

@@ -20,7 +20,8 @@ from planner.ir.program import Program, Reshard
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.pipeline_stages.content import describe_ops, rename_plan
-from planner.planning.plan_types import Certificate, Plan
+from planner.pipeline_stages.stage_plans import prove_longer
+from planner.planning.plan_types import Plan
 from planner.reshard.cheapest_path import find_cheapest_path
 from planner.rewrite.materialize import materialize
 
@@ -49,7 +50,7 @@ class PartsReceiver:
         if found.analysis.peak_bytes > plan.limit_bytes:
             return plan
         step_s, gap = found.analysis.step_ps * PICO, plan.request.gap
-        return replace(found, request=plan.request, certificate=_prove(plan.certificate, step_s, gap))
+        return replace(found, request=plan.request, certificate=prove_longer(plan.certificate, step_s, gap))
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,3 @@ def _write(plan: Plan, choice: Choice, routes: _ProgramRoutes) -> Analysis:
         route=routes.route,
     )
     return Analysis(program, plan.model)
-
-
-def _prove(proven: Certificate, step_s: float, most: float) -> Certificate:
-    """Return the certificate of a longer step with the same bound; `most`: the gap that counts as none."""
-    gap = 1 - proven.bound_s / step_s
-    status, reason = (proven.status, proven.reason) if gap <= most else ("feasible", "methods exhausted")
-    return replace(proven, objective_s=step_s, gap=gap, status=status, reason=reason)

@@ -4,7 +4,7 @@ A table of lower bounds says for each interval and position how long a step take
 (`planner.pipeline_stages.step_bounds`). The partition whose largest bound is least bounds all partitions from below.
 Its stages are planned, which makes their bounds larger, and so on until the best of all does not change; it is
 simulated with each new partition. Then all other partitions whose bounds leave room for a better step are tried in
-turn, until the gap is closed or WORK is done.
+turn, until the gap is closed or WORK is done; within a time limit, as long as there is time.
 
 Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts
 (`StageSearch.try_standard`), so that there is an answer before anything is solved. Every partition is first tried with
@@ -22,18 +22,20 @@ from itertools import pairwise
 import numpy as np
 
 from planner.pipeline_stages.cuts import Units
-from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, find_partition, list_partitions
+from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, list_partitions
+from planner.pipeline_stages.path_parts import certify_cuts, list_inwards, weigh_first
 from planner.pipeline_stages.pipeline_plan import PlannedStage, simulate_stages
 from planner.pipeline_stages.received_parts import PartsReceiver
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import Part, StageCosts
-from planner.pipeline_stages.stage_plans import ALONE
+from planner.pipeline_stages.stage_costs import StageCosts
 from planner.pipeline_stages.step_bounds import StepBounds
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan
 
 WORK = 100_000
-"""Ops in the graphs that one search plans or bounds, after which it tries no further partition."""
+"""Ops in the graphs that one search without a time limit plans or bounds, before it tries no further partition."""
+SHIFT = 0.01
+"""The share by which plans for other shares of passes and update may make a step shorter."""
 UNITS_SHARE = 0.5
 """Share of a limited time that is left after the first plan in which single units are bounded."""
 
@@ -56,7 +58,6 @@ class StageSearch:
     """A search over the partitions of units into the stages of a schedule.
 
     fastest_ps  the work of all ranks in the fastest standard layouts, whether or not they fit; 0: not known
-    whole_ps    the best step of stages that receive in the layouts in which their own work is least
     """
 
     schedule: PipelineSchedule
@@ -69,10 +70,9 @@ class StageSearch:
     is_planned: bool = False
     limits: list[int] = field(default_factory=list)
     least: Partition | None = None
-    known: tuple[int, float] | None = None
+    known: tuple[int, float, tuple[int, ...]] | None = None
     balanced: Cuts | None = None
     fastest_ps: float = 0.0
-    whole_ps: float = np.inf
     parts: PartsReceiver = field(default_factory=PartsReceiver)
 
     def __post_init__(self) -> None:
@@ -144,25 +144,19 @@ class StageSearch:
                 return
             if self.tried and self.costs.is_hopeless:
                 return
-            if self.tried and self.costs.solved_ops >= WORK:
+            if self.tried and self._is_worked_out():
                 self.is_cut_short = True
                 return
             if not self.is_planned or not self._certify(found.cuts):
                 self._try(found.cuts)
 
     def _certify(self, cuts: Cuts) -> bool:
-        """Solve bounds of the stages of a partition, and return whether any was not known yet."""
-        is_new = False
-        spans = list(pairwise(cuts))
-        for number in _list_inwards(len(spans)):
-            self.costs.deadline.check()
-            parts: list[Part] = ["step", "long"]
-            parts += ["through"] if self.schedule.is_split else []
-            parts += [] if number else ["short", "middle"]
-            for part in parts:
-                held = ALONE if part == "through" else self.held[number]
-                is_new |= self.costs.certify(part, *spans[number], held=held)
-        return is_new
+        """Solve bounds of a partition, unless it is that of the best until they are as large as those of the best.
+
+        Return whether any was not known yet.
+        """
+        best = (0, *(one.stage.last for one in self.best))
+        return certify_cuts(self.bounds, cuts, lambda: cuts != best and self._bound_of(cuts) >= self._bound_of(best))
 
     def _list_others(self) -> Iterator[Cuts]:
         """Yield partitions that may be better, as long as there is work to do."""
@@ -170,11 +164,14 @@ class StageSearch:
             self.costs.deadline.check()
             if self._is_closed() or self.costs.is_hopeless:
                 return
-            if self.costs.solved_ops >= WORK:
+            if self._is_worked_out():
                 self.is_cut_short = True
                 return
             if cuts not in self.tried and self._bound_of(cuts) < self.step_ps:
                 yield cuts
+
+    def _is_worked_out(self) -> bool:
+        return self.costs.deadline.seconds is None and self.costs.solved_ops >= WORK
 
     def _is_closed(self) -> bool:
         return bool(self.step_ps < np.inf and self.step_ps - self._bound() <= self.gap * self.step_ps)
@@ -193,13 +190,34 @@ class StageSearch:
         self._plan_each(cuts, plans)
 
     def _plan_each(self, cuts: Cuts, plans: list[Plan]) -> None:
-        """Plan each stage of a partition, from plans that equal stages share, and solve bounds of them."""
+        """Plan each stage of a partition, from plans that equal stages share, and solve bounds of them.
+
+        Where the gap stays open, other shares of passes and update are tried.
+        """
         spans = list(pairwise(cuts))
-        for number in _list_inwards(len(spans)):
+        for number in list_inwards(len(spans)):
             self.costs.deadline.check()
             plans[number] = self.costs.plan(*spans[number], self.held[number])
-        self._submit(cuts, plans)
-        self._certify(cuts)
+        step = self._submit(cuts, plans)
+        if not self._is_closed():
+            weigh_first(self.bounds, spans[0], plans[0])
+            self._certify(cuts)
+        if not self._is_closed() and step * (1 - SHIFT) < self.step_ps:
+            self._shift_time(cuts, plans, step)
+
+    def _shift_time(self, cuts: Cuts, plans: list[Plan], step: float) -> None:
+        """Try plans that take more time for passes or for the update than those of the shortest work of each stage.
+
+        A step meets few passes of some stages, and waits for the update of the last rank only.
+        """
+        spans, longer = list(pairwise(cuts)), self.costs.times_longer * self.costs.microbatches
+        for number in list_inwards(len(spans)):
+            for count in (longer, *([] if number else self.bounds.counts)):
+                self.costs.deadline.check()
+                other = self.costs.replan(*spans[number], self.held[number], plans[number], count)
+                changed = [*plans[:number], other, *plans[number + 1 :]]
+                if (shorter := self._submit(cuts, changed)) < step:
+                    step, plans = shorter, changed
 
     def _plan_alike(self, cuts: Cuts) -> list[Plan]:
         """Return plans for the stages of a partition, one for all of equal content where it fits them.
@@ -223,23 +241,30 @@ class StageSearch:
         needed = [plan.certificate.least_limit_bytes for plan in unfit]
         self.limits += [max(filter(None, needed))] if all(needed) else []
 
-    def _submit(self, cuts: Cuts, plans: Sequence[Plan], *, is_standard: bool = False) -> None:
-        """Keep the plans of all stages where their step is the best; those in standard layouts as they are."""
+    def _submit(self, cuts: Cuts, plans: Sequence[Plan], *, is_standard: bool = False) -> float:
+        """Keep the plans of all stages where their step is the best, and return it.
+
+        Those in standard layouts are kept as they are. Others may receive in parts, which hides sends for work of the
+        stages.
+        """
         if any(plan.analysis is None for plan in plans):
-            return
+            return np.inf
         stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(pairwise(cuts), plans, strict=True)]
         step = self._keep(stages)
-        if is_standard or step >= self.whole_ps or self.schedule.chunks > 1:
-            return
-        self.whole_ps = step
+        if is_standard or self.schedule.chunks > 1 or self._simulate(stages, slower_sends=0.0) >= self.step_ps:
+            return step
         for name in ("received", "received_gradients"):
             split = [self._receive_in_parts(one, getattr(one.stage, name)) for one in stages]
             if (shorter := self._keep(split)) < step:
                 stages, step = split, shorter
+        return step
+
+    def _simulate(self, stages: Sequence[PlannedStage], *, slower_sends: float = 1.0) -> int:
+        return simulate_stages(self.schedule, stages, self.costs.model, slower_sends=slower_sends).step_ps
 
     def _keep(self, stages: Sequence[PlannedStage]) -> int:
         """Keep stages where their step is the best, and return it."""
-        step = simulate_stages(self.schedule, stages, self.costs.model).step_ps
+        step = self._simulate(stages)
         if step < self.step_ps:
             self.best, self.step_ps = tuple(stages), step
         return step
@@ -257,19 +282,10 @@ class StageSearch:
 
     def _least(self) -> Partition | None:
         """Return the partition whose largest bound is least."""
-        state = self.costs.count_known(), self.step_ps
+        state = self.costs.count_known(), self.step_ps, self.bounds.counts
         if self.known != state:
-            tables = self.bounds.list_tables(self.step_ps)
-            self.known, self.least = state, find_partition(tables, self.bounds.list_own_work())
+            self.known, self.least = state, self.bounds.find_least(self.step_ps)
         return self.least
 
     def _bound_of(self, cuts: Cuts) -> float:
-        tables = self.bounds.list_tables(self.step_ps)
-        return float(max(table[span] for table, span in zip(tables, pairwise(cuts), strict=True)))
-
-
-def _list_inwards(count: int) -> list[int]:
-    """Return the stages from both ends inwards, so that equal ones in the middle lie between those with most and least
-    in flight.
-    """
-    return sorted(range(count), key=lambda number: min(number, count - 1 - number))
+        return self.bounds.bound_cuts(cuts, self.step_ps)

@@ -11,8 +11,8 @@ were solved so. The bound of a plan is that of its interval alone, in which all 
 time to solve is bounded by the least time of its ops (`planner.pipeline_stages.unit_floors`).
 
     step      S, passes of all micro-batches and one update, with the micro-batches in flight at a position
-    short     the same of two micro-batches, where a step has more
-    middle    the same of four
+    k         the same of k micro-batches: k P + U, as a path meets them
+    loop      the passes of all micro-batches with the memory of a step, without the update
     passes    P, all passes of one micro-batch, without update
     through   forward and backward pass of one micro-batch without late ops
     forward   forward pass of one micro-batch
@@ -40,10 +40,12 @@ from planner.pipeline_stages.unit_floors import Times, UnitFloors
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import MAX_MICROBATCHES
 
-Part = Literal["step", "short", "middle", "long"] | PathPart
+Part = Literal["step", "loop", "long"] | PathPart | int
 LONG = 64
 """How many times as many micro-batches a long step has at most."""
-PART_GAP = 1e-3
+FEW = 2, 4
+"""Micro-batches of short steps."""
+PART_GAP = 2.5e-4
 """The gap to which lower bounds of parts of a step are solved, where the request's is smaller."""
 
 
@@ -86,16 +88,14 @@ class StageCosts(StagePlans):
         return max(1, min(LONG, MAX_MICROBATCHES // self.microbatches))
 
     @property
-    def counts(self) -> Mapping[Part, int]:
-        """How many micro-batches each part has that is a step."""
-        count = self.microbatches
-        short = 2 if count > 2 else 1
-        return {
-            "step": count,
-            "short": short,
-            "middle": 4 if count > 4 else short,
-            "long": self.times_longer * count,
-        }
+    def few(self) -> tuple[int, ...]:
+        """The micro-batches of short steps."""
+        return tuple(count for count in FEW if count < self.microbatches) or (1,)
+
+    def count_microbatches(self, part: Part) -> int | None:
+        """Return how many micro-batches a part has that is a step; None for one that is not."""
+        counts: Mapping[Part, int] = {"step": self.microbatches, "long": self.times_longer * self.microbatches}
+        return part if isinstance(part, int) else counts.get(part)
 
     def certify(self, part: Part, first: int, last: int, *, held: Held = ALONE) -> bool:
         """Solve a part of an interval's step for a bound, and return whether it was not known yet.
@@ -110,9 +110,12 @@ class StageCosts(StagePlans):
         return True
 
     def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE) -> float:
+        count = self.count_microbatches(part)
         match part:
-            case "step" | "short" | "middle" | "long":
-                graph = stage.make_step(self.counts[part], held, is_split=self.is_split)
+            case _ if count is not None:
+                graph = stage.make_step(count, held, is_split=self.is_split)
+            case "loop":
+                graph = stage.make_loop(self.microbatches, held, is_split=self.is_split)
             case "through" if self.is_split:
                 graph = stage.make_passes(lambda op, late: op.id not in late)
             case "forward":
@@ -123,7 +126,7 @@ class StageCosts(StagePlans):
         graph = replace(graph, free=self._list_free(graph), sent=frozenset())
         key = describe_content(graph)
         if key not in self.bounds:
-            known = self._list_choices(graph, key) if part in self.counts else []
+            known = [] if count is None else self._list_choices(graph, key)
             self.bounds[key] = self._find_bound_between(key) or self._solve_bound(graph, known)
         return self.bounds[key][0]
 
@@ -166,10 +169,12 @@ class StageCosts(StagePlans):
         units = self._bound_units(part)
         certified = {least: table for (name, least), table in self.certified.items() if name == part}
         solved = _list_fewer(certified, held)
-        alone = _list_fewer(self.planned if part == "step" else {}, held)
+        count = self.count_microbatches(part)
+        planned = {least: table for (number, least), table in self.planned.items() if number == count}
+        alone = _list_fewer(planned, held)
         known = tuple(tuple((least, len(table)) for least, table in tables) for tables in (solved, alone))
-        if self.count_in_matrices != (count := self.count_known()):
-            self.matrices, self.count_in_matrices = {}, count
+        if self.count_in_matrices != (now := self.count_known()):
+            self.matrices, self.count_in_matrices = {}, now
         state = part, *known
         if state not in self.matrices:
             summed = np.cumsum([0.0, *np.where(np.isinf(units), 0.0, units)])
@@ -181,6 +186,8 @@ class StageCosts(StagePlans):
 
     def _bound_units(self, part: Part) -> Times:
         """Return bounds of all single units; each class of equal ones is solved once, where there is time for it."""
+        if part == "loop":
+            return self.microbatches * self._bound_units("passes")
         each = self.unit_bounds.setdefault(part, np.full(self.units.count, np.nan))
         for unit in np.flatnonzero(np.isnan(each)).tolist():
             if np.isnan(each[unit]) and self.units_until.left_s != 0.0:
@@ -190,13 +197,9 @@ class StageCosts(StagePlans):
         return np.fmax(each, self._floor_units(part))
 
     def _floor_units(self, part: Part) -> Times:
-        match part:
-            case "step" | "short" | "middle" | "long":
-                return self._floors.bound_step(self.counts[part])
-            case "passes":
-                return self._floors.passes
-            case _:
-                return self._floors.forward
+        if (count := self.count_microbatches(part)) is not None:
+            return self._floors.bound_step(count)
+        return self._floors.passes if part == "passes" else self._floors.forward
 
     @cached_property
     def _floors(self) -> UnitFloors:

@@ -58,6 +58,20 @@ class StageGraph:
         late = self._find_late(step) if is_split else frozenset[str]()
         return replace(step, in_flight=InFlight(*held, late, frozenset(self.received_gradients)))
 
+    def make_loop(self, microbatches: int, held: tuple[int, int], *, is_split: bool) -> Graph:
+        """Return the graph of a step without its update: all passes, with all that the step holds in memory.
+
+        What the update would read is left in any layout, partial sums too.
+        """
+        step = self.make_step(microbatches, held, is_split=is_split)
+        ops = tuple(op for op in step.ops if op.phase != "update")
+        made = {value for op in ops for value in op.values}
+        inputs = tuple(entry if entry.next in made else replace(entry, next=None) for entry in step.inputs)
+        left = made | {entry.id for entry in inputs}
+        ends = tuple(value for value in step.outputs if value in left)
+        loop = replace(step, inputs=inputs, ops=ops, outputs=ends or ops[-1].values[:1], annotations=())
+        return replace(loop, annotations=tuple(_list_pins(step, loop)))
+
     def order_ops(self, *, is_split: bool) -> Graph:
         """Return the stage's graph of one micro-batch with its ops in the order of the passes."""
         late = self._find_late(self.graph) if is_split else frozenset()

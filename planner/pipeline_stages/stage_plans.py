@@ -16,7 +16,7 @@ import numpy as np
 
 from planner import pipeline
 from planner.choose.axis_units import AxisUnits
-from planner.choose.cost import CostModel
+from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
 from planner.ir.graph import Graph
 from planner.judge.pinned_layouts import list_pinned_layouts
@@ -29,7 +29,7 @@ from planner.pipeline_stages.standard_stages import StandardStages, count_peak_b
 from planner.planning.certify import leave_nothing
 from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
 from planner.planning.plan_search import PlanSearch, is_pinned
-from planner.planning.plan_types import Plan, Request
+from planner.planning.plan_types import Certificate, Plan, Request
 
 Held = tuple[int, int]
 ALONE: Held = (0, 0)
@@ -49,7 +49,7 @@ class StagePlans:
 
     shares    how many chunks of a rank share the memory limit
     deadline  when solves end
-    planned   bounds of plans in ps, by micro-batches in flight and interval
+    planned   bounds of plans in ps, by micro-batches of a step, those in flight, and interval
     """
 
     units: Units
@@ -60,12 +60,12 @@ class StagePlans:
     shares: int
     deadline: Deadline
     plans: dict[Content, Plan] = field(default_factory=dict)
-    planned: dict[Held, dict[Span, float]] = field(default_factory=dict)
+    planned: dict[tuple[int, Held], dict[Span, float]] = field(default_factory=dict)
     solved_ops: int = 0
 
     def __post_init__(self) -> None:
         self.stages: dict[Span, StageGraph] = {}
-        self.steps: dict[tuple[Span, Held], tuple[Graph, Content]] = {}
+        self.steps: dict[tuple[Span, Held, int], tuple[Graph, Content]] = {}
         self.coarse: set[Content] = set()
         self.classes = IntervalClasses(self.units)
 
@@ -74,13 +74,24 @@ class StagePlans:
             self.stages[first, last] = extract_stage(self.units, first, last)
         return self.stages[first, last]
 
-    def plan(self, first: int, last: int, held: Held, *, share: float = SHARE, is_coarse: bool = False) -> Plan:
+    def plan(
+        self,
+        first: int,
+        last: int,
+        held: Held,
+        *,
+        share: float = SHARE,
+        is_coarse: bool = False,
+        microbatches: int | None = None,
+    ) -> Plan:
         """Return the plan of an interval with micro-batches in flight; one without a choice where none fits.
 
-        share      of the time that is left, for its search
-        is_coarse  whether the search may end at a gap of COARSE_GAP where time is limited
+        share         of the time that is left, for its search
+        is_coarse     whether the search may end at a gap of COARSE_GAP where time is limited
+        microbatches  of the step; None: those of the request
         """
-        step, key = self._step(first, last, held)
+        count = microbatches or self.microbatches
+        step, key = self._step(first, last, held, count)
         if key not in self.plans or (key in self.coarse and not is_coarse):
             self.coarse.discard(key)
             gap = self._request.gap
@@ -92,18 +103,36 @@ class StagePlans:
         proven = self.plans[key].certificate
         bound = np.inf if proven.status == "infeasible" else proven.bound_s * 1e12
         if self.shares == 1:
-            known = self.planned.setdefault(held, {})
+            known = self.planned.setdefault((count, held), {})
             known.update({span: max(bound, known.get(span, 0.0)) for span in self.classes.list_equal(first, last)})
         return rename_plan(self.plans[key], step)
 
+    def replan(self, first: int, last: int, held: Held, plan: Plan, microbatches: int) -> Plan:
+        """Return the plan of an interval that is the fastest of a step of other micro-batches, or else the same plan.
+
+        With fewer of them its update takes less and its passes more, with more of them it is the other way round. One
+        micro-batch accumulates nothing, so that its plan is none of more.
+        """
+        if microbatches == 1:
+            return plan
+        found = self.plan(first, last, held, microbatches=microbatches)
+        if found.analysis is None:
+            return plan
+        other = rename_plan(found, plan.graph)
+        assert other.analysis is not None, "a plan that is renamed has a program"
+        if other.analysis.peak_bytes > plan.limit_bytes:
+            return plan
+        proven = prove_longer(plan.certificate, other.analysis.step_ps * PICO, plan.request.gap)
+        return replace(other, request=plan.request, certificate=proven)
+
     def keep(self, first: int, last: int, held: Held, plan: Plan) -> None:
         """Take a plan of an interval that was made before, and its bound."""
-        self.plans[self._step(first, last, held)[1]] = plan
+        self.plans[self._step(first, last, held, self.microbatches)[1]] = plan
         self.plan(first, last, held)
 
     def find_plan(self, first: int, last: int, held: Held) -> Plan | None:
         """Return the best plan that is known of an interval with at least as many micro-batches in flight, or None."""
-        step, key = self._step(first, last, held)
+        step, key = self._step(first, last, held, self.microbatches)
         listed = [plan for passes, plan in self._list_alike(key) if is_within(key[-1], passes)]
         best = min(listed, key=lambda plan: plan.certificate.objective_s or np.inf, default=None)
         return None if best is None else rename_plan(best, step)
@@ -120,7 +149,7 @@ class StagePlans:
         plans, fastest = dict[int, Plan](), dict[int, int]()
         for rank in range(ranks):
             own = range(rank, len(spans), ranks)
-            others = {n: self._standard.list_plans(self._step(*spans[n], held[n])[0]) for n in own}
+            others = {n: self._standard.list_plans(self._step(*spans[n], held[n], self.microbatches)[0]) for n in own}
             waiting = list(own)
             while waiting:
                 until.check()
@@ -142,11 +171,11 @@ class StagePlans:
         request = replace(self._request, memory_limit_bytes=self.request.find_limit(self.model.hardware))
         return StandardStages(self.model, request, self.deadline, sample)
 
-    def _step(self, first: int, last: int, held: Held) -> tuple[Graph, Content]:
-        if ((first, last), held) not in self.steps:
-            step = self.stage(first, last).make_step(self.microbatches, held, is_split=self.is_split)
-            self.steps[(first, last), held] = step, describe_content(step)
-        return self.steps[(first, last), held]
+    def _step(self, first: int, last: int, held: Held, count: int) -> tuple[Graph, Content]:
+        if ((first, last), held, count) not in self.steps:
+            step = self.stage(first, last).make_step(count, held, is_split=self.is_split)
+            self.steps[(first, last), held, count] = step, describe_content(step)
+        return self.steps[(first, last), held, count]
 
     def _list_alike(self, key: Content) -> list[tuple[Passes, Plan]]:
         """Return the plans of the same ops, with what is in flight."""
@@ -207,3 +236,10 @@ class StagePlans:
 def is_within(one: Passes, other: Passes) -> bool:
     """Return whether as many micro-batches pass as in the other, with no more of them in flight."""
     return one[0] == other[0] and one[1] <= other[1] and one[2] <= other[2]
+
+
+def prove_longer(proven: Certificate, step_s: float, most: float) -> Certificate:
+    """Return the certificate of a longer step with the same bound; `most`: the gap that counts as none."""
+    gap = 1 - proven.bound_s / step_s
+    status, reason = (proven.status, proven.reason) if gap <= most else ("feasible", "methods exhausted")
+    return replace(proven, objective_s=step_s, gap=gap, status=status, reason=reason)

@@ -63,7 +63,7 @@ def try_everything(graph: Graph, schedule: PipelineSchedule, request: Request) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(8))
-def test_the_plan_is_that_of_trying_every_partition(seed: int) -> None:
+def test_the_plan_is_no_longer_than_any_of_stages_planned_apart(seed: int) -> None:
     random = np.random.default_rng(seed)
     sizes: dict[str, Any] = {"width": 16 * int(random.integers(1, 4)), "vocabulary": 24 * int(random.integers(1, 40))}
     graph = tiny(**sizes, seq=8 * int(random.integers(1, 5)))
@@ -71,7 +71,8 @@ def test_the_plan_is_that_of_trying_every_partition(seed: int) -> None:
     request = Request(microbatches=schedule.microbatches, gap=0.0)
     pipeline = PipelineRequest(schedule.ranks, schedule.name)
     planned = plan_pipeline(graph, MESH, HARDWARE, pipeline=pipeline, request=request)
-    assert planned.timeline.step_ps == try_everything(graph, schedule, request)
+    # It may be shorter than that of stages which each take the least time for their own work.
+    assert planned.timeline.step_ps <= try_everything(graph, schedule, request)
     assert 0 < planned.certificate.bound_s <= planned.step_s
 
 

@@ -1,0 +1,81 @@
+"""Which parts of stages are solved for the bound of a partition: those that the paths through its step meet.
+
+Paths meet the passes of stages, and the update of one of them with few or many of its passes. Solving each part apart
+would let the update of stage 0 take what it takes with many passes, and its passes what they take with few. A step of
+as many micro-batches as make a plan of slow passes and one of a slow update take equal time bounds both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from planner.pipeline_stages.interval_bounds import Span
+from planner.pipeline_stages.partition import Cuts
+from planner.pipeline_stages.pipeline_plan import PlannedStage
+from planner.pipeline_stages.stage_costs import Part
+from planner.pipeline_stages.stage_graph import StageGraph
+from planner.pipeline_stages.stage_plans import ALONE
+from planner.pipeline_stages.step_bounds import StepBounds
+from planner.planning.plan_types import Plan
+
+
+def certify_cuts(bounds: StepBounds, cuts: Cuts, is_enough: Callable[[], bool]) -> bool:
+    """Solve bounds of the stages of a partition, and return whether any was not known yet.
+
+    First those by which paths are bounded: of a short step of stage 0, and of the passes of each stage, the longest
+    first, until they are enough. Where all of these are known, of whole steps.
+    """
+    spans, passes = list(pairwise(cuts)), bounds.costs.matrix("passes")
+    longest = sorted(list_inwards(len(spans)), key=lambda number: -passes[spans[number]])
+    through: list[tuple[Part, int]] = [("through", number) for number in longest if bounds.schedule.is_split]
+    met: list[tuple[Part, int]] = [*((count, 0) for count in bounds.counts), *(("loop", n) for n in longest), *through]
+    whole: list[tuple[Part, int]] = [(part, number) for number in longest for part in ("step", "long")]
+    return any(_certify_parts(bounds, spans, parts, is_enough=is_enough) for parts in (met, whole))
+
+
+def _certify_parts(
+    bounds: StepBounds, spans: Sequence[Span], parts: Sequence[tuple[Part, int]], *, is_enough: Callable[[], bool]
+) -> bool:
+    """Solve bounds of parts of stages, given by their number, until they are enough."""
+    is_new = False
+    for part, number in parts:
+        bounds.costs.deadline.check()
+        held = ALONE if part == "through" else bounds.held[number]
+        if bounds.costs.certify(part, *spans[number], held=held):
+            is_new = True
+            if is_enough():
+                break
+    return is_new
+
+
+def weigh_first(bounds: StepBounds, span: Span, plan: Plan) -> None:
+    """Find of how many micro-batches the step of stage 0 says most, from two of its plans.
+
+    One is the fastest for all micro-batches, the other for few. The first partition decides for all, so that what is
+    solved for one is of use for the others.
+    """
+    costs, stage = bounds.costs, bounds.costs.stage(*span)
+    if bounds.counts != costs.few:
+        return
+    costs.deadline.check()
+    few = costs.few[0]
+    passes, update = _sum_times(stage, plan)
+    longer, shorter = _sum_times(stage, costs.replan(*span, bounds.held[0], plan, few))
+    if longer > passes and shorter < update:
+        equal = round((update - shorter) / (longer - passes))
+        bounds.counts = (max(few, min(costs.microbatches, equal)),)
+
+
+def _sum_times(stage: StageGraph, plan: Plan) -> tuple[int, int]:
+    """Return the times of the passes of one micro-batch and of the update of a stage's plan in ps."""
+    one = PlannedStage(stage, plan)
+    times = one.sum_passes(one.analysis.times_ps)
+    return times.pass_ps, times.update_ps
+
+
+def list_inwards(count: int) -> list[int]:
+    """Return the stages from both ends inwards, so that equal ones in the middle lie between those with most and least
+    in flight.
+    """
+    return sorted(range(count), key=lambda number: min(number, count - 1 - number))
