@@ -84,9 +84,9 @@ def plan(
 
 
 def _check_run(run: RunOptions, mesh: Mesh, *, in_stages: bool) -> None:
-    check_backend(run.backend, run.shrink, PRECISION, mesh=mesh)
     if in_stages:
         check_stage_backend(run.backend, PRECISION)
+    check_backend(run.backend, run.shrink, PRECISION, mesh=mesh)
 
 
 def _refuse_with_pipeline(given: Mapping[str, Path | None]) -> None:

@@ -48,7 +48,7 @@ def test_a_plan_in_stages_has_a_document_a_report_and_a_verdict(client: httpx2.C
     assert client.post("/v1/validations", json={"plan": plan}).json()["verdict"] == "equal"
     other = client.post("/v1/validations", json={"plan": plan, "precision": "f32"})
     assert (other.status_code, "how a pipeline is run" in other.text) == (422, True)
-    assert "def program(" in client.get(f"/v1/plans/{plan}/export?format=shard-map").text
+    assert '"split_point"' in client.get(f"/v1/plans/{plan}/export?format=dtensor").text
     assert "one of torch, shard-map" in client.get(f"/v1/plans/{plan}/export?format=sdy").text
     for sides in ({"base": plan, "new": plan}, {"base": document, "new": plan}):
         compared = client.post("/v1/comparisons", json={**sides, "fail_on": "time>1%"}).json()
