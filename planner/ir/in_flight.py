@@ -34,9 +34,12 @@ class InFlight:
     gradients: frozenset[str] = NO_OPS
 
     def count_at_once(self, microbatches: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return how many others wait for their backward pass, and for late ops, at once: most of either kind."""
+        """Return how many others wait for their backward pass, and for late ops, at once: most of either kind.
+
+        A short step, which a bound is solved for, may have fewer others than wait in the step that it stands for.
+        """
         forward, backward, others = self.after_forward, self.after_backward, microbatches - 1
-        return (forward, min(backward, others - forward)), (min(forward, others - backward), backward)
+        return (forward, min(backward, max(0, others - forward))), (min(forward, max(0, others - backward)), backward)
 
 
 ALONE = InFlight()
