@@ -69,8 +69,7 @@ class StageGraph:
         inputs = tuple(entry if entry.next in made else replace(entry, next=None) for entry in step.inputs)
         left = made | {entry.id for entry in inputs}
         ends = tuple(value for value in step.outputs if value in left)
-        loop = replace(step, inputs=inputs, ops=ops, outputs=ends or ops[-1].values[:1], annotations=())
-        return replace(loop, annotations=tuple(_list_pins(step, loop)))
+        return _take_part(step, inputs, ops, outputs=ends)
 
     def order_ops(self, *, is_split: bool) -> Graph:
         """Return the stage's graph of one micro-batch with its ops in the order of the passes."""
@@ -89,8 +88,7 @@ class StageGraph:
         made = {value for op in ops for value in op.values}
         inputs = tuple(replace(entry, next=None) for entry in self.graph.inputs if entry.id in read)
         ends = tuple(value for value in self.graph.outputs if value in made)
-        part = replace(self.graph, inputs=inputs, ops=ops, outputs=ends or ops[-1].values[:1], annotations=())
-        return replace(part, annotations=tuple(_list_pins(self.graph, part)))
+        return _take_part(self.graph, inputs, ops, outputs=ends)
 
     def _find_late(self, step: Graph) -> frozenset[str]:
         """Return the backward ops that no gradient sent down depends on; an accumulator follows what it adds up."""
@@ -134,6 +132,12 @@ def extract_stage(units: Units, first: int, last: int) -> StageGraph:
     received_values = frozenset(entry.id for entry in received)
     stage = replace(stage, annotations=tuple(_list_pins(graph, stage, received_values)))
     return StageGraph(stage, first, last, up, sent, (*down, *relayed), sent_down, sums, own_sums)
+
+
+def _take_part(whole: Graph, inputs: tuple[Input, ...], ops: tuple[Op, ...], *, outputs: tuple[str, ...]) -> Graph:
+    """Return a part of a graph with its pins; one without outputs returns its last value."""
+    part = replace(whole, inputs=inputs, ops=ops, outputs=outputs or ops[-1].values[:1], annotations=())
+    return replace(part, annotations=tuple(_list_pins(whole, part)))
 
 
 def _list_pins(whole: Graph, part: Graph, received: frozenset[str] = frozenset()) -> Iterator[Annotation]:
