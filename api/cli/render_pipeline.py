@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console, Group
@@ -20,13 +21,22 @@ MARKS = {"forward": "F", "backward": "B", "weight": "W"}
 
 def render_pipeline(console: Console, plan: Document) -> None:
     """Print a pipeline's plan for review."""
-    axes = ", ".join(f"{axis['name']}={axis['size']}" for axis in plan["mesh"]["axes"])
-    parts: list[Any] = [Text(f"{plan['graph']['name']} in stages of {axes} ({plan['hardware']['name']})", style="bold")]
+    heading = f"{plan['graph']['name']} in stages of {_describe_meshes(plan)} ({plan['hardware']['name']})"
+    parts: list[Any] = [Text(heading, style="bold")]
     parts.append(Text(_describe_certificate(plan)))
     if plan["cost"]:
         verdict = Text("\n".join(format_stage_verdict(plan["verdict"])))
         parts += [_render_stages(plan), _render_timeline(plan), verdict]
     console.print(Group(*(Padding(part, (0, 0, 1, 0)) for part in parts)))
+
+
+def _describe_meshes(plan: Document) -> str:
+    """Return the mesh of all ranks, or those of runs of ranks where they differ."""
+    listed = plan["request"]["pipeline"].get("meshes")
+    if listed is None:
+        return ", ".join(f"{axis['name']}={axis['size']}" for axis in plan["mesh"]["axes"])
+    runs = [(notation, len(list(alike))) for notation, alike in groupby(listed)]
+    return " / ".join(f"{count} x ({notation})" if count > 1 else notation for notation, count in runs)
 
 
 def _describe_certificate(plan: Document) -> str:

@@ -95,6 +95,7 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
         if stages is not None:
             check_pipeline_request(request)
             stages.check_schedule(step.microbatches)
+            stages.list_meshes(graph, mesh, request.layout)
     return PlanInputs(graph, mesh, profile, request, stages)
 
 

@@ -14,7 +14,6 @@ from planner.documents.pipeline_sections import AnyPlanDocument, PipelineDocumen
 from planner.documents.pipelines import load_pipeline
 from planner.documents.programs import load_program
 from planner.documents.stage_changes import dump_stage_changes, find_fullest_stage, list_stage_totals
-from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
 from planner.judge.analyzed_plan import AnalyzedPlan
@@ -108,16 +107,11 @@ def _dump_total(base: float | None, new: float | None) -> dict[str, float | None
 
 
 def _dump_differences(diff: PlanDiff) -> dict[str, Any]:
-    meshes = diff.base.mesh, diff.new.mesh
     changes = diff.changes()
-    changed_layouts = [
-        change for change in changes if _dump_layout(change.base, meshes[0]) != _dump_layout(change.new, meshes[1])
-    ]
+    changed_layouts = [change for change in changes if _dump_layout(change.base) != _dump_layout(change.new)]
     return {
-        "changes": [
-            _dump_sharding_change(change, "value", *meshes) for change in changed_layouts if change.what == "value"
-        ],
-        "options": [_dump_sharding_change(change, "op", *meshes) for change in changed_layouts if change.what == "op"],
+        "changes": [_dump_sharding_change(change, "value") for change in changed_layouts if change.what == "value"],
+        "options": [_dump_sharding_change(change, "op") for change in changed_layouts if change.what == "op"],
         "terms": [_dump_term(change) for change in changes if change.change_ps],
     }
 
@@ -129,12 +123,12 @@ def _analyze(plan: AnyPlanDocument) -> AnalyzedPlan:
     return AnalyzedPlan.of(Analysis(program, CostModel(program.mesh, load_planned_hardware(plan))))
 
 
-def _dump_sharding_change(change: LayoutChange, what: str, base: Mesh, new: Mesh) -> dict[str, Any]:
+def _dump_sharding_change(change: LayoutChange, what: str) -> dict[str, Any]:
     return {
         what: _changed_name(change),
         "base_name": _base_name(change),
-        "base": _dump_layout(change.base, base),
-        "new": _dump_layout(change.new, new),
+        "base": _dump_layout(change.base),
+        "new": _dump_layout(change.new),
     }
 
 
@@ -149,12 +143,12 @@ def _base_name(change: LayoutChange) -> str | None:
     return change.base.name if change.base and change.base.name != _changed_name(change) else None
 
 
-def _dump_layout(side: DiffSide | None, mesh: Mesh) -> Any:
+def _dump_layout(side: DiffSide | None) -> Any:
     if side is None:
         return None
     if isinstance(side.layout, Sharding):
-        return dump_sharding(side.layout, mesh)
-    return [[mesh.names[axis] for axis in axes] for axes in side.layout]
+        return dump_sharding(side.layout, side.mesh)
+    return [[side.mesh.names[axis] for axis in axes] for axes in side.layout]
 
 
 def _dump_term(change: LayoutChange) -> dict[str, Any]:

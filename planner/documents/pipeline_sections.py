@@ -24,11 +24,12 @@ class TaskDocument(StrictModel):
 
 
 class PipelineRequestDocument(StrictModel):
-    """Which pipelines were considered; `stages` null: 1, 2, 4, ..."""
+    """Which pipelines were considered; `stages` null: 1, 2, 4, ...; `meshes`: of each rank, null where all have one."""
 
     stages: Size | None
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "auto"]
     virtual_stages: Size | None
+    meshes: Annotated[list[Name], Field(min_length=1, max_length=1024)] | None = None
 
 
 class PipelinedRequestDocument(RequestDocument):
@@ -120,9 +121,10 @@ class PipelineVerdictDocument(StrictModel):
 
 
 class PipelineDocument(StrictModel):
-    """A training step in pipeline stages; `mesh` is that of each stage, and `timeline` the tasks of each rank.
+    """A training step in pipeline stages, with the `timeline` of the tasks of each rank.
 
-    Two stages hold a copy of each parameter that is `tied`, and exchange its gradients once in a step.
+    `mesh` is that of each stage; where the request has a mesh for each rank, it is that of the first. Two stages hold a
+    copy of each parameter that is `tied`, and exchange its gradients once in a step.
     """
 
     format: Literal["shardplan.pipeline"]

@@ -20,6 +20,7 @@ from planner.documents.schemas import validate_document
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
 from planner.judge.program_choice import recover_choice
@@ -49,13 +50,19 @@ def identify_pipeline(graph: Graph, model: CostModel, request: Request, *, asked
 
 
 def _digest_identity(identity: Mapping[str, Any], asked: PipelineRequest) -> str:
-    return digest_document({"plan": identity["id"], "pipeline": asdict(asked)})
+    return digest_document({"plan": identity["id"], "pipeline": _dump_asked(asked)})
+
+
+def _dump_asked(asked: PipelineRequest) -> dict[str, Any]:
+    """Return the document of a request for stages; meshes only where it gives each rank one."""
+    sizes = {"stages": asked.stages, "schedule": asked.schedule, "virtual_stages": asked.virtual_stages}
+    return sizes if asked.meshes is None else {**sizes, "meshes": [mesh.notation for mesh in asked.meshes]}
 
 
 def dump_pipeline(plan: PipelinePlan, asked: PipelineRequest) -> dict[str, Any]:
     """Return the document of a pipeline's plan."""
     identity = dump_identity(plan.graph, plan.model, plan.request)
-    request = {**identity["request"], "pipeline": asdict(asked)}
+    request = {**identity["request"], "pipeline": _dump_asked(asked)}
     solver = {**asdict(plan.certificate), "versions": current_versions()}
     if plan.request.deterministic:
         solver["wall_s"] = None
@@ -194,16 +201,20 @@ def load_pipeline(document: PipelineDocument) -> PipelinePlan:
 
     Raises InvalidDocument for stages that are none of the graph's.
     """
-    mesh = load_mesh(document.mesh)
-    model = price_stages(CostModel(mesh, load_planned_hardware(document)))
+    mesh, hardware = load_mesh(document.mesh), load_planned_hardware(document)
     graph = load_graph(document.graph.document, mesh)
     request = load_request(document)
     units = _load_units(document, build_step(graph, mesh, layout=request.layout))
     solver, listed = document.solver, document.schedule
     certificate = PipelineCertificate(**solver.model_dump(exclude={"versions"}) | {"wall_s": solver.wall_s or 0.0})
     schedule = None if listed is None else load_schedule(listed)
-    stages = [_load_stage(document, number, units, model=model) for number in range(len(document.stages))]
-    return PipelinePlan(graph, model, request, certificate, schedule, tuple(stages), units.ties)
+    meshes = load_pipeline_request(document).list_meshes(graph, mesh, request.layout)
+    models = [price_stages(CostModel(each, hardware)) for each in meshes]
+    stages = [
+        _load_stage(document, number, units, model=models[number % len(models)])
+        for number in range(len(document.stages))
+    ]
+    return PipelinePlan(graph, models[0], request, certificate, schedule, tuple(stages), units.ties)
 
 
 def _load_units(document: PipelineDocument, step: Graph) -> Units:
@@ -218,7 +229,9 @@ def _load_units(document: PipelineDocument, step: Graph) -> Units:
 
 def load_pipeline_request(document: PipelineDocument) -> PipelineRequest:
     """Return which pipelines a document's plan was chosen from."""
-    return PipelineRequest(**document.request.pipeline.model_dump())
+    asked = document.request.pipeline
+    meshes = None if asked.meshes is None else tuple(map(Mesh.parse, asked.meshes))
+    return PipelineRequest(asked.stages, asked.schedule, asked.virtual_stages, meshes)
 
 
 def _load_stage(document: PipelineDocument, number: int, units: Units, *, model: CostModel) -> PlannedStage:
@@ -231,6 +244,9 @@ def _load_stage(document: PipelineDocument, number: int, units: Units, *, model:
     held = entry.in_flight[0], entry.in_flight[1]
     step = stage.make_step(document.schedule.microbatches, held, is_split=document.schedule.name == "zb-h1")
     program = load_program(entry.plan)
+    if program.mesh != model.mesh:
+        got, wanted = program.mesh.notation, model.mesh.notation
+        raise InvalidDocument("mesh of a stage", where=f"stages: {number}", got=got, wanted=wanted)
     if program.graph.outputs != step.outputs or not step.types.keys() <= program.graph.types.keys():
         raise InvalidDocument("the plan of a stage", where=f"stages: {number}", got="another graph's", wanted="its own")
     program = replace(program, graph=replace(program.graph, in_flight=step.in_flight, sent=step.sent))

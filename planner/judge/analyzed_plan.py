@@ -40,20 +40,15 @@ class AnalyzedPlan:
         graphs = [part.program.graph for part in self.parts]
         return graphs[0] if len(graphs) == 1 else join_graphs(graphs, self.outputs)
 
-    @property
-    def mesh(self) -> Mesh:
-        """The mesh of each stage."""
-        return self.parts[0].program.mesh
-
     @cached_property
-    def layouts(self) -> dict[str, Sharding]:
-        """The sharding in which each value is computed or given."""
-        layouts: dict[str, Sharding] = {}
+    def layouts(self) -> dict[str, tuple[Sharding, Mesh]]:
+        """The sharding in which each value is computed or given, on which mesh."""
+        layouts: dict[str, tuple[Sharding, Mesh]] = {}
         for part in self.parts:
             program = part.program
             made = {value for op in program.graph.ops for value in op.values}
-            layouts |= {name: program.values[name].sharding for name in made}
-            layouts |= {name: sharding for name, sharding in program.arguments if name not in layouts}
+            layouts |= {name: (program.values[name].sharding, program.mesh) for name in made}
+            layouts |= {name: (held, program.mesh) for name, held in program.arguments if name not in layouts}
         return layouts
 
 

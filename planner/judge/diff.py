@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from planner.ir.indexing import Option
+from planner.ir.mesh import Mesh
 from planner.ir.program import OpCall, Program, Reshard
 from planner.ir.sharding import Sharding
 from planner.judge.analyzed_plan import AnalyzedPlan
@@ -34,10 +35,13 @@ class CollectiveTerm:
 
 @dataclass(frozen=True, slots=True)
 class DiffSide:
-    """A value or op in one program: its sharding or option, its time in ps, and the collectives that move a value."""
+    """A value or op in one program: its sharding or option on the program's mesh, its time in ps, and the collectives
+    that move a value.
+    """
 
     name: str
     layout: Sharding | Option
+    mesh: Mesh
     time_ps: int
     terms: tuple[CollectiveTerm, ...] = ()
 
@@ -117,13 +121,13 @@ def _values(plan: AnalyzedPlan) -> dict[str, DiffSide]:
     """Return each graph value with the sharding in which it is computed, and the collectives that move it."""
     terms: dict[str, list[CollectiveTerm]] = defaultdict(list)
     for part in plan.parts:
-        origin, names = find_origins(part.program), plan.mesh.names
+        origin, names = find_origins(part.program), part.program.mesh.names
         for done, time in zip(part.program.instructions, part.times_ps, strict=True):
             if isinstance(done, Reshard):
                 axes = tuple(names[axis] for axis in done.collective.axes)
                 terms[origin[done.operand]].append(CollectiveTerm(done.collective.kind.value, axes, time))
     return {
-        name: DiffSide(name, plan.layouts[name], sum(term.time_ps for term in terms[name]), tuple(terms[name]))
+        name: DiffSide(name, *plan.layouts[name], sum(term.time_ps for term in terms[name]), tuple(terms[name]))
         for name in plan.graph.types
     }
 
@@ -134,7 +138,7 @@ def _ops(plan: AnalyzedPlan) -> dict[str, DiffSide]:
         for run, time in zip(part.program.instructions, part.times_ps, strict=True):
             if isinstance(run, OpCall):
                 before = sides[run.op.id].time_ps if run.op.id in sides else 0
-                sides[run.op.id] = DiffSide(run.op.id, run.option, time + before)
+                sides[run.op.id] = DiffSide(run.op.id, run.option, part.program.mesh, time + before)
     return sides
 
 

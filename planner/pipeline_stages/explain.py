@@ -21,6 +21,7 @@ from planner.choose.cost import PICO
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.interval_bounds import Matrix, Span
 from planner.pipeline_stages.pipeline_plan import PipelinePlan, PlannedStage, list_sends, simulate_stages
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.simulate import simulate
 from planner.pipeline_stages.stage_costs import StageCosts
@@ -155,28 +156,32 @@ class _CutMoves:
         pinned = build_step(plan.graph, plan.model.mesh, layout=plan.request.layout)
         self.units: Units = find_tied_units(pinned, tied)
         sizes = schedule.microbatches, schedule.is_split, schedule.chunks
-        self.costs = StageCosts(self.units, plan.model, plan.request, *sizes, self.deadline)
+        models = [one.plan.model for one in plan.stages[: schedule.ranks]]
+        self.costs = RankCosts.of(
+            models, lambda model: StageCosts(self.units, model, plan.request, *sizes, self.deadline)
+        )
         self.bounds = StepBounds(schedule, self.costs)
         self.spans = [(one.stage.first, one.stage.last) for one in plan.stages]
         for number, one in enumerate(plan.stages):
-            self.costs.keep(*self.spans[number], self.bounds.held[number], one.plan)
+            self.costs.of_stage(number).keep(*self.spans[number], self.bounds.held[number], one.plan)
         self.plans: dict[tuple[int, Span], Plan] = {}
 
     def plan_stages(self) -> None:
         """Plan the stages beside all moved cuts, each in an equal part of the time that is left."""
         left_s = self.deadline.left_s or 0.0
-        self.costs.deadline = self.deadline.sooner(BOUNDS_SHARE * left_s)
+        self.costs.end_at(self.deadline.sooner(BOUNDS_SHARE * left_s))
         wanted = list(dict.fromkeys(self._list_wanted()))
         for number, (stage, span) in enumerate(wanted):
             self.report.begin(f"planning stage {number + 1} of {len(wanted)} beside moved cuts")
-            known = self.costs.find_plan(*span, self.bounds.held[stage])
+            costs = self.costs.of_stage(stage)
+            known = costs.find_plan(*span, self.bounds.held[stage])
             if self.costs.deadline.left_s != 0.0:
                 share = 1 / (len(wanted) - number)
-                known = self.costs.plan(*span, self.bounds.held[stage], share=share, is_coarse=True)
+                known = costs.plan(*span, self.bounds.held[stage], share=share, is_coarse=True)
             if known is not None:
                 self.plans[stage, span] = known
         self.report.begin("bounding moved cuts")
-        self.costs.deadline = self.deadline
+        self.costs.end_at(self.deadline)
         self.costs.bound_units(self.deadline.sooner(BOUNDS_SHARE * (self.deadline.left_s or 0.0)))
 
     def _list_wanted(self) -> list[tuple[int, Span]]:
@@ -231,11 +236,11 @@ class _CutMoves:
     def _simulate_move(self, stage: int, by: int, plans: Sequence[Plan], *, bound: int) -> MovedCut:
         stages, spans = list(self.plan.stages), self._move(stage, by)
         for number, plan in zip((stage - 1, stage), plans, strict=True):
-            stages[number] = PlannedStage(self.costs.stage(*spans[number]), plan)
-        moved, model = {stage - 1, stage}, self.plan.model
+            stages[number] = PlannedStage(self.costs.first.stage(*spans[number]), plan)
+        moved = {stage - 1, stage}
         sends = [each for each in self.plan.sends if moved.isdisjoint((each.source, each.target))]
-        sends += list_sends(stages, model, self.schedule.ranks, among=moved)
-        timeline = simulate_stages(self.schedule, stages, model, sends=sends)
+        sends += list_sends(stages, self.schedule.ranks, among=moved)
+        timeline = simulate_stages(self.schedule, stages, sends=sends)
         gaps = [plan.certificate.gap for plan in plans]
         is_solved = all(gap is not None and gap <= self.plan.request.gap for gap in gaps)
         return MovedCut(by, timeline.step_ps, min(bound, timeline.step_ps), is_solved, int(np.argmax(timeline.work_ps)))
@@ -248,7 +253,7 @@ class _CutMoves:
     def explain_bound(self) -> PipelineBound:
         """Return what the plan's bound rests on."""
         held = self.bounds.held
-        own = [self.costs.matrix("step", held[number])[span] for number, span in enumerate(self.spans)]
+        own = [self.costs.matrix(number, "step", held[number])[span] for number, span in enumerate(self.spans)]
         paths = [float(table[span]) for table, span in zip(self.tables, self.spans, strict=True)]
         step, proven = self.plan.timeline.step_ps, round(self.plan.certificate.bound_s / PICO)
         largest = int(np.argmax(paths))

@@ -19,8 +19,8 @@ from planner.pipeline_stages.interval_bounds import Matrix
 from planner.pipeline_stages.mixed_paths import MAX_SIZE, SMALL_SIZE, MixedPath, TimeShares, mix_paths, mix_ranks
 from planner.pipeline_stages.partition import find_cheapest
 from planner.pipeline_stages.paths import has_long_paths, split_parts
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import StageCosts
 from planner.pipeline_stages.stage_plans import Held
 
 Masks = Sequence[NDArray[np.bool_]]
@@ -33,13 +33,13 @@ class MixedBounds:
     """The bounds of a schedule's steps from means of paths; `held`: the micro-batches in flight in each stage."""
 
     schedule: PipelineSchedule
-    costs: StageCosts
+    costs: RankCosts
     held: Sequence[Held]
 
     def bound_step(self) -> float:
         """Return a bound of all partitions that is found soon, infinite where there is none."""
         is_left = [self.costs.units.may_be_stages] * self.schedule.stages
-        passes = [self.costs.matrix("passes")] * self.schedule.stages
+        passes = [self.costs.matrix(number, "passes") for number in range(self.schedule.stages)]
         found = [find_cheapest(sums) for sums in self.list_sums(is_left, passes, SMALL_SIZE)]
         return max(np.inf if each is None else each[1] for each in found)
 
@@ -53,24 +53,25 @@ class MixedBounds:
         for mixed in self._list_mixed(size):
             parts = np.transpose(split_parts(mixed.met)).tolist()
             sums = [
-                self._bound_stage(part, update, passes=one, held=held)
-                for part, update, one, held in zip(parts, mixed.update.tolist(), passes, self.held, strict=True)
+                self._bound_stage(number, part, update, passes=one)
+                for number, (part, update, one) in enumerate(zip(parts, mixed.update.tolist(), passes, strict=True))
             ]
             yield [np.where(left, one, np.inf) for left, one in zip(is_left, sums, strict=True)]
 
-    def _bound_stage(self, parts: Sequence[float], update: float, *, passes: Matrix, held: Held) -> Matrix:
+    def _bound_stage(self, number: int, parts: Sequence[float], update: float, *, passes: Matrix) -> Matrix:
         """Return what a mean takes in a stage at least; `parts`: how often it meets those of `split_parts`."""
-        (met, through, forward), count = parts, self.schedule.microbatches
-        step, beyond, longer = self.costs.matrix("step", held), met - count * update, self.costs.times_longer - 1
-        others = [(through, self.costs.matrix("through"))] if through else []
-        others += [(forward, self.costs.matrix("forward"))] if forward else []
+        (met, through, forward), count, held = parts, self.schedule.microbatches, self.held[number]
+        step, beyond = self.costs.matrix(number, "step", held), met - count * update
+        longer = self.costs.first.times_longer - 1
+        others = [(through, self.costs.matrix(number, "through"))] if through else []
+        others += [(forward, self.costs.matrix(number, "forward"))] if forward else []
         if beyond <= 0:
             return _sum_weighted([(met / count, step), *others], step.shape)
         bound = _sum_weighted([(update, step), (beyond, passes), *others], step.shape)
         if not longer:
             return bound
         share = min(update, beyond / (longer * count))
-        long, rest = (share, self.costs.matrix("long", held)), (beyond - share * longer * count, passes)
+        long, rest = (share, self.costs.matrix(number, "long", held)), (beyond - share * longer * count, passes)
         return np.maximum(bound, _sum_weighted([long, (update - share, step), rest, *others], step.shape))
 
     def _list_mixed(self, size: int) -> Iterator[MixedPath]:
@@ -79,19 +80,27 @@ class MixedBounds:
             yield mix_paths(self.schedule, shares, size)
 
     def _find_shares(self) -> TimeShares | None:
-        """Return how stages may share the time of passes, rounded down; None where that tells nothing."""
-        passes, stages = self.costs.matrix("passes"), self.schedule.stages
+        """Return how stages may share the time of passes, rounded down; None where that tells nothing.
+
+        Shares are those on the mesh of the first rank, and each stage's least share on its own.
+        """
+        stages = self.schedule.stages
+        by_stage = [self.costs.matrix(number, "passes") for number in range(stages)]
+        passes = by_stage[0]
         total, end = passes[0, -1], len(passes) - 1
         if stages == 1 or has_long_paths(self.schedule) or not 0 < total < np.inf:
             return None
-        may_be = np.where(self.costs.units.may_be_stages, passes, np.inf)
-        least = [may_be[n : end - stages + n + 1, n + 1 : end - stages + n + 2].min() for n in range(stages)]
-        if sum(least) > total:
+        may_be = [np.where(self.costs.units.may_be_stages, own, np.inf) for own in by_stage]
+        least = [
+            own[n : end - stages + n + 1, n + 1 : end - stages + n + 2].min() * (total / by_stage[n][0, -1])
+            for n, own in enumerate(may_be)
+        ]
+        if not sum(least) <= total:
             return None
-        step = self.costs.matrix("step", self.held[0])[0, -1]
+        step = self.costs.matrix(0, "step", self.held[0])[0, -1]
         update = max(0.0, step / total - self.schedule.microbatches)
-        through = self.costs.matrix("through")[0, -1] if self.schedule.is_split else total
-        forward = self.costs.matrix("forward")[0, -1]
+        through = self.costs.matrix(0, "through")[0, -1] if self.schedule.is_split else total
+        forward = self.costs.matrix(0, "forward")[0, -1]
         shares = _round_down(min(forward, through, total) / total), _round_down(min(through, total) / total)
         smallest = tuple(_round_down(each / total * stages) / stages for each in least)
         return TimeShares(*shares, update=_round_down(update), least=smallest)

@@ -26,8 +26,9 @@ def certify_cuts(bounds: StepBounds, cuts: Cuts, is_enough: Callable[[], bool]) 
     First those by which paths are bounded: of a short step of stage 0, and of the passes of each stage, the longest
     first, until they are enough. Where all of these are known, of whole steps.
     """
-    spans, passes = list(pairwise(cuts)), bounds.costs.matrix("passes")
-    longest = sorted(list_inwards(len(spans)), key=lambda number: -passes[spans[number]])
+    spans = list(pairwise(cuts))
+    passes = [bounds.costs.matrix(number, "passes")[span] for number, span in enumerate(spans)]
+    longest = sorted(list_inwards(len(spans)), key=lambda number: -passes[number])
     through: list[tuple[Part, int]] = [("through", number) for number in longest if bounds.schedule.is_split]
     met: list[tuple[Part, int]] = [*((count, 0) for count in bounds.counts), *(("loop", n) for n in longest), *through]
     whole: list[tuple[Part, int]] = [(part, number) for number in longest for part in ("step", "long")]
@@ -42,7 +43,7 @@ def _certify_parts(
     for part, number in parts:
         bounds.costs.deadline.check()
         held = ALONE if part == "through" else bounds.held[number]
-        if bounds.costs.certify(part, *spans[number], held=held):
+        if bounds.costs.of_stage(number).certify(part, *spans[number], held=held):
             is_new = True
             if is_enough():
                 break
@@ -55,7 +56,8 @@ def weigh_first(bounds: StepBounds, span: Span, plan: Plan) -> None:
     One is the fastest for all micro-batches, the other for few. The first partition decides for all, so that what is
     solved for one is of use for the others.
     """
-    costs, stage = bounds.costs, bounds.costs.stage(*span)
+    costs = bounds.costs.first
+    stage = costs.stage(*span)
     if bounds.counts != costs.few:
         return
     costs.deadline.check()

@@ -47,7 +47,6 @@ def _simulate_step(plan: PipelinePlan, factors: Sequence[Sequence[Factors]], *, 
     return simulate_stages(
         plan.schedule,
         plan.stages,
-        plan.model,
         times=times,
         slower_sends=slower,
         sends=plan.sends,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from planner.choose.cost import PICO, CostModel
+from planner.choose.hardware import Hardware
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program
@@ -118,17 +119,21 @@ class PipelinePlan:
 
     @property
     def devices(self) -> int:
-        ranks = self.schedule.ranks if self.schedule else 0
-        return ranks * self.model.mesh.devices
+        return sum(mesh.devices for mesh in self.meshes)
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        """The mesh of each rank."""
+        return list_meshes(self.stages, self.schedule.ranks) if self.schedule else ()
 
     @cached_property
     def sends(self) -> tuple[Send, ...]:
-        return list_sends(self.stages, self.model, self.schedule.ranks) if self.schedule else ()
+        return list_sends(self.stages, self.schedule.ranks) if self.schedule else ()
 
     @cached_property
     def exchanges(self) -> tuple[Send, ...]:
         """What the stages of tied parameters send each other once in a step."""
-        return list_exchanges(self.stages, self.model, self.schedule.ranks) if self.schedule else ()
+        return list_exchanges(self.stages, self.schedule.ranks) if self.schedule else ()
 
     @property
     def sent_bytes(self) -> int:
@@ -139,7 +144,7 @@ class PipelinePlan:
     @cached_property
     def timeline(self) -> Timeline:
         assert self.schedule is not None, "an infeasible plan has no timeline"
-        return simulate_stages(self.schedule, self.stages, self.model, sends=self.sends, exchanges=self.exchanges)
+        return simulate_stages(self.schedule, self.stages, sends=self.sends, exchanges=self.exchanges)
 
     @property
     def programs(self) -> list[tuple[StageGraph, Program]]:
@@ -173,7 +178,6 @@ class PipelinePlan:
 def simulate_stages(
     schedule: PipelineSchedule,
     stages: Sequence[PlannedStage],
-    model: CostModel,
     *,
     times: Sequence[Sequence[int]] | None = None,
     slower_sends: float = 1.0,
@@ -187,8 +191,8 @@ def simulate_stages(
     sends         those of `list_sends`, where they are known; `exchanges` alike
     """
     times = times or [stage.analysis.times_ps for stage in stages]
-    sends = list_sends(stages, model, schedule.ranks) if sends is None else sends
-    exchanges = list_exchanges(stages, model, schedule.ranks) if exchanges is None else exchanges
+    sends = list_sends(stages, schedule.ranks) if sends is None else sends
+    exchanges = list_exchanges(stages, schedule.ranks) if exchanges is None else exchanges
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for each in sends:
         sent[each.source, each.target] += round(each.reshard.time_ps * slower_sends)
@@ -214,21 +218,19 @@ def simulate_stages(
     return simulate(schedule, passes, sums)
 
 
-def list_sends(
-    stages: Sequence[PlannedStage], model: CostModel, ranks: int, *, among: Container[int] | None = None
-) -> tuple[Send, ...]:
+def list_sends(stages: Sequence[PlannedStage], ranks: int, *, among: Container[int] | None = None) -> tuple[Send, ...]:
     """Return what neighbouring stages send: values up, gradients down; `among`: only from or to these stages."""
     listed = [(value, (number, number + 1)) for number, one in enumerate(stages) for value in one.stage.sent]
     listed += [(value, (number, number - 1)) for number, one in enumerate(stages) for value in one.stage.sent_gradients]
     wanted = [(value, ends) for value, ends in listed if among is None or any(end in among for end in ends)]
-    table = _SendTable(stages, model, ranks)
+    table = _SendTable(stages, list_meshes(stages, ranks))
     return tuple(table.make_send(value, ends) for value, ends in wanted)
 
 
-def list_exchanges(stages: Sequence[PlannedStage], model: CostModel, ranks: int) -> tuple[Send, ...]:
+def list_exchanges(stages: Sequence[PlannedStage], ranks: int) -> tuple[Send, ...]:
     """Return what stages that hold copies of a parameter send each other once in a step."""
     target = {value: number for number, one in enumerate(stages) for value in one.stage.received_sums}
-    table = _SendTable(stages, model, ranks)
+    table = _SendTable(stages, list_meshes(stages, ranks))
     return tuple(
         table.make_send(value, (number, target[value]))
         for number, one in enumerate(stages)
@@ -236,38 +238,54 @@ def list_exchanges(stages: Sequence[PlannedStage], model: CostModel, ranks: int)
     )
 
 
+def list_meshes(stages: Sequence[PlannedStage], ranks: int) -> tuple[Mesh, ...]:
+    """Return the mesh of each rank, which is that of its stages."""
+    return tuple(one.plan.model.mesh for one in stages[:ranks])
+
+
 @dataclass(frozen=True)
 class _SendTable:
-    """Sends between stages, with one reshard for all of equal types and layouts between ranks that are placed alike."""
+    """Sends between stages, with one reshard for all of equal types and layouts between ranks that are placed alike.
+
+    meshes  of the ranks
+    """
 
     stages: Sequence[PlannedStage]
-    model: CostModel
-    ranks: int
+    meshes: Sequence[Mesh]
     known: dict[object, CrossMeshReshard] = field(default_factory=dict)
+
+    @property
+    def hardware(self) -> Hardware:
+        return self.stages[0].plan.model.hardware
 
     def make_send(self, value: str, ends: tuple[int, int]) -> Send:
         """Return the send of a value from one stage to another."""
         source, target = (self.stages[number] for number in ends)
         kind, layouts = source.stage.graph.types[value], (source.sent_as(value), target.received_as(value))
-        ranks = self._find_alike(ends[0] % self.ranks, ends[1] % self.ranks)
-        key = kind, layouts, ranks
+        placed = self._place_alike([end % len(self.meshes) for end in ends])
+        key = kind, layouts, placed
         if key not in self.known:
-            mesh = self.model.mesh
-            placed = [
-                PlacedSharding(layout, mesh, number_devices(mesh, rank))
-                for layout, rank in zip(layouts, ranks, strict=True)
-            ]
-            self.known[key] = CrossMeshReshard(placed[0], placed[1], kind, self.model.hardware)
+            source_place, target_place = (
+                PlacedSharding(layout, mesh, tuple(range(first, first + mesh.devices)))
+                for layout, (mesh, first) in zip(layouts, placed, strict=True)
+            )
+            self.known[key] = CrossMeshReshard(source_place, target_place, kind, self.hardware)
         return Send(value, *ends, self.known[key])
 
-    def _find_alike(self, source: int, target: int) -> tuple[int, int]:
-        """Return the first two ranks that are as far from each other, and that the tiers of the network join alike."""
-        own = self.model.mesh.devices
-        period = math.lcm(own, *(tier.devices for tier in self.model.hardware.tiers if tier.devices)) // own
-        before = min(source, target) // period * period
-        return source - before, target - before
+    def _place_alike(self, ranks: Sequence[int]) -> tuple[tuple[Mesh, int], ...]:
+        """Return the meshes of two ranks, each with its first device where the network joins them as it does theirs."""
+        first = [count_devices_before(self.meshes, rank) for rank in ranks]
+        period = math.lcm(*(tier.devices for tier in self.hardware.tiers if tier.devices))
+        before = min(first) // period * period
+        return tuple((self.meshes[rank], number - before) for rank, number in zip(ranks, first, strict=True))
 
 
-def number_devices(mesh: Mesh, rank: int) -> tuple[int, ...]:
-    """Return the numbers of a rank's devices: ranks follow each other, each in the order of the mesh."""
-    return tuple(range(rank * mesh.devices, (rank + 1) * mesh.devices))
+def number_devices(meshes: Sequence[Mesh], rank: int) -> tuple[int, ...]:
+    """Return the numbers of a rank's devices: ranks follow each other, each in the order of its mesh."""
+    first = count_devices_before(meshes, rank)
+    return tuple(range(first, first + meshes[rank].devices))
+
+
+def count_devices_before(meshes: Sequence[Mesh], rank: int) -> int:
+    """Return the number of devices of the ranks before one."""
+    return sum(mesh.devices for mesh in meshes[:rank])

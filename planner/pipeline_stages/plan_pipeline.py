@@ -1,6 +1,7 @@
 """Plan a training step in pipeline stages: how many, where they are cut, in which schedule, and each stage's plan.
 
-The mesh is that of one stage, and the step has as many devices as all ranks together. Where the number of stages is
+The mesh is that of one stage, and the step has as many devices as all ranks together. A request may give each rank a
+mesh of its own (`PipelineRequest.meshes`); devices are numbered rank after rank. Where the number of stages is
 open (`auto`), 1, 2, 4, ... are considered, and the one with the least device-seconds of a step is taken: steps of more
 stages are shorter, on more devices. Where time is limited, every number and schedule has stages in standard layouts
 first, and the fastest of these are searched first, each in half of the time that is left.
@@ -22,6 +23,7 @@ from planner.ir.mesh import Mesh
 from planner.pipeline import start_deadline
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.request import PipelineRequest, check_stage_overlap
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.search import StageSearch, StageSearchResult
@@ -51,6 +53,7 @@ def plan_pipeline(
 ) -> PipelinePlan:
     """Plan a training step in stages, each on a mesh of its own of the shape `mesh`.
 
+    mesh         of each rank; where the request has one for each, the first of these
     is_standard  whether only stages in standard layouts are compared, without any search
 
     Raises InvalidGraph for a graph without phases, and InvalidRequest for more stages than the graph has units, for
@@ -60,14 +63,15 @@ def plan_pipeline(
     request = request or Request()
     check_pipeline_request(request)
     check_sizes(graph)
-    model = price_stages(CostModel(mesh, request.adjust_hardware(hardware)))
+    priced, meshes = request.adjust_hardware(hardware), pipeline.list_meshes(graph, mesh, request.layout)
+    models = [price_stages(CostModel(each, priced)) for each in meshes]
     deadline = deadline or start_deadline(request)
     began_s, report = deadline.elapsed_s, ProgressReporter(deadline, on_progress)
     report.begin("finding where the step may be cut")
     units = list_units(build_step(graph, mesh, layout=request.layout))
     request = count_microbatches(graph, request)
     search_ends = deadline if is_standard else deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
-    search = _PipelineSearch(graph, units, model, request, pipeline, search_ends, report)
+    search = _PipelineSearch(graph, units, models, request, pipeline, search_ends, report)
     return search.run(list(search.price_all() if is_standard else search.search_all()))
 
 
@@ -91,18 +95,21 @@ def check_pipeline_request(request: Request) -> None:
 
 @dataclass
 class _PipelineSearch:
-    """The search over numbers of stages, schedules, and which tied parameters have a copy in each of two stages."""
+    """The search over numbers of stages, schedules, and which tied parameters have a copy in each of two stages.
+
+    models  of each rank, or one for all
+    """
 
     graph: Graph
     units: list[Units]
-    model: CostModel
+    models: list[CostModel]
     request: Request
     pipeline: PipelineRequest
     deadline: Deadline
     report: ProgressReporter
 
     def __post_init__(self) -> None:
-        self.costs: dict[tuple[bool, int, Units], StageCosts] = {}
+        self.costs: dict[tuple[bool, int, Units], RankCosts] = {}
 
     def run(self, found: list[StageSearchResult]) -> PipelinePlan:
         """Return the best plan of all that was found."""
@@ -120,7 +127,7 @@ class _PipelineSearch:
             "optimal" if is_closed else "feasible", objective_s, bound_s, gap, self.deadline.elapsed_s, reason
         )
         return PipelinePlan(
-            self.graph, self.model, self.request, certificate, best.schedule, best.stages, best.units.ties
+            self.graph, self.models[0], self.request, certificate, best.schedule, best.stages, best.units.ties
         )
 
     def price_all(self) -> Iterator[StageSearchResult]:
@@ -156,7 +163,7 @@ class _PipelineSearch:
         for number, search in enumerate(searches):
             schedule, is_last = search.schedule, number == len(searches) - 1
             self.report.begin(f"planning {schedule.stages} stages, {schedule.name}")
-            search.costs.deadline = self.deadline.sooner((self.deadline.left_s or 0.0) * (0.0 if is_last else 0.5))
+            search.costs.end_at(self.deadline.sooner((self.deadline.left_s or 0.0) * (0.0 if is_last else 0.5)))
             is_late = self.deadline.left_s == 0.0
             if least < float("inf") and (is_late or search.least_device_ps() >= least):
                 search.is_cut_short = is_late
@@ -195,15 +202,17 @@ class _PipelineSearch:
             where = f"graph {self.graph.name!r}"
             raise InvalidRequest("more stages than parts of the graph", where=where, got=schedule.stages, wanted=wanted)
 
-    def _costs_of(self, schedule: PipelineSchedule, units: Units) -> StageCosts:
+    def _costs_of(self, schedule: PipelineSchedule, units: Units) -> RankCosts:
         key, count = (schedule.is_split, schedule.chunks), self.request.microbatches
         if (*key, units) not in self.costs:
-            self.costs[*key, units] = StageCosts(units, self.model, self.request, count, *key, self.deadline)
+            self.costs[*key, units] = RankCosts.of(
+                self.models, lambda model: StageCosts(units, model, self.request, count, *key, self.deadline)
+            )
         return self.costs[*key, units]
 
     def _leave_nothing(self, found: list[StageSearchResult]) -> PipelinePlan:
         """Return the answer where no pipeline fits, with the least memory limit known to be enough."""
-        limit = self.request.find_limit(self.model.hardware)
+        limit = self.request.find_limit(self.models[0].hardware)
         is_proven = all(each.is_complete and each.schedule.chunks == 1 for each in found)
         fits = [each.least_limit_bytes for each in found if each.least_limit_bytes is not None]
         reason = describe_infeasible(limit, min(fits, default=None), limit) if is_proven else "work or time limit"
@@ -212,7 +221,7 @@ class _PipelineSearch:
         bound_s = min(each.bound_ps for each in found) * PICO if not is_proven else 0.0
         status = "infeasible" if is_proven else "unknown"
         certificate = PipelineCertificate(status, None, bound_s, None, self.deadline.elapsed_s, reason)
-        return PipelinePlan(self.graph, self.model, self.request, certificate, None, ())
+        return PipelinePlan(self.graph, self.models[0], self.request, certificate, None, ())
 
     def _try_1f1b(self) -> float | None:
         """Return the step of the schedule that holds the fewest micro-batches, in seconds, or None where none fits."""

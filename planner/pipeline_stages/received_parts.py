@@ -42,7 +42,7 @@ class PartsReceiver:
         if not values or plan.request.recompute != "none":
             return plan
         places = tuple(number for number, entry in enumerate(plan.graph.inputs) if entry.id in values)
-        key = describe_ops(plan.graph), plan.certificate.objective_s, places
+        key = describe_ops(plan.graph), plan.model.mesh, plan.certificate.objective_s, places
         if key not in self.known:
             self.known[key] = _split_all(plan, values)
         found = rename_plan(self.known[key], plan.graph)

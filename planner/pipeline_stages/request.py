@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.errors import InvalidRequest
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from planner.pipeline_stages.schedules import PipelineSchedule, ScheduleName
 from planner.planning.plan_types import Request
 
 AUTO = "auto"
 MAX_STAGES = 1024
+SEPARATOR = "/"
+"""Between the meshes of ranks as they are written."""
 LEAST_BUBBLE = 0.02
 """Bubble, as a share of the work, below which more virtual stages are not considered where their number is open."""
 AUTO_NAMES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "zb-h1", "gpipe")
@@ -25,11 +29,13 @@ class PipelineRequest:
     schedule        the order of passes; "auto": the fastest of all that the virtual stages allow
     virtual_stages  stages of each rank; None: 1 where the schedule has no more, and otherwise also 2, 4, 8, ... as far
                     as that many shorten the bubble
+    meshes          of each rank, in order; None: all have the same one
     """
 
     stages: int | None = 1
     schedule: ScheduleChoice = "1f1b"
     virtual_stages: int | None = 1
+    meshes: tuple[Mesh, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.stages is not None and not 1 <= self.stages <= MAX_STAGES:
@@ -38,15 +44,44 @@ class PipelineRequest:
             raise InvalidRequest("schedule", got=self.schedule, wanted=f"one of {', '.join(get_args(ScheduleChoice))}")
         if self.virtual_stages is not None and not 1 <= self.virtual_stages <= MAX_STAGES:
             raise InvalidRequest("virtual stages", got=self.virtual_stages, wanted=f"1 to {MAX_STAGES}")
+        if self.meshes is not None and len(self.meshes) != self.stages:
+            wanted = f"{self.stages or 'a number of stages'}, one mesh for each rank"
+            raise InvalidRequest("meshes of pipeline stages", got=len(self.meshes), wanted=wanted)
 
     @classmethod
-    def parse(cls, stages: str, schedule: ScheduleChoice, virtual_stages: int | None) -> PipelineRequest:
-        """Return the request for stages as they are written: a number, or `auto`."""
-        if stages != AUTO and not stages.isdecimal():
+    def parse(
+        cls, stages: str | None, schedule: ScheduleChoice, virtual_stages: int | None, meshes: str | None = None
+    ) -> PipelineRequest:
+        """Return the request for stages as they are written: a number, or `auto`; None: as many as there are meshes.
+
+        meshes  of all ranks as they are written, `2x4/8`; None: all have the same one
+        """
+        listed = None if meshes is None else tuple(map(Mesh.parse, meshes.split(SEPARATOR)))
+        if stages is None:
+            stages = str(len(listed or ()))
+        if stages != AUTO and not (stages.isascii() and stages.isdecimal()):
             raise InvalidRequest("pipeline stages", got=stages, wanted=f"1 to {MAX_STAGES}, or auto")
         if virtual_stages is None and schedule not in ("auto", "interleaved"):
             virtual_stages = 1
-        return cls(None if stages == AUTO else int(stages[:9]), schedule, virtual_stages)
+        return cls(None if stages == AUTO else int(stages[:9]), schedule, virtual_stages, listed)
+
+    def list_meshes(self, graph: Graph, mesh: Mesh, layout: str | None) -> tuple[Mesh, ...]:
+        """Return the mesh of each rank of a graph's pipeline, or one for all: `mesh`, which is that of the first rank.
+
+        Raises InvalidRequest for another first mesh, and for pins or a layout that name axes which some mesh lacks;
+        InvalidMesh for a mesh of unknown size.
+        """
+        if self.meshes is None:
+            return (mesh,)
+        if self.meshes[0].notation != mesh.notation:
+            wanted = f"{self.meshes[0].notation}, that of the first rank"
+            raise InvalidRequest("mesh of a pipeline", got=mesh.notation, wanted=wanted)
+        other = next((each for each in self.meshes if each.names != mesh.names), None)
+        if other is not None and (graph.annotations or layout):
+            wanted = f"meshes with the axes {', '.join(mesh.names)} for all"
+            raise InvalidRequest("pins or a layout of a pipeline", got=f"a rank on {other.notation}", wanted=wanted)
+        alike = {mesh.notation: mesh}
+        return tuple(alike.get(each.notation) or replace(each, device=mesh.device) for each in self.meshes)
 
     def list_stage_counts(self) -> list[int]:
         """Return the numbers of ranks to consider: the one that is given, or all powers of two.

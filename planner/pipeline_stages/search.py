@@ -25,9 +25,9 @@ from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, list_partitions
 from planner.pipeline_stages.path_parts import certify_cuts, list_inwards, weigh_first
 from planner.pipeline_stages.pipeline_plan import PlannedStage, simulate_stages
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.received_parts import PartsReceiver
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import StageCosts
 from planner.pipeline_stages.step_bounds import StepBounds
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.planning.plan_types import Plan
@@ -61,7 +61,7 @@ class StageSearch:
     """
 
     schedule: PipelineSchedule
-    costs: StageCosts
+    costs: RankCosts
     gap: float
     best: tuple[PlannedStage, ...] = ()
     step_ps: float = np.inf
@@ -197,7 +197,7 @@ class StageSearch:
         spans = list(pairwise(cuts))
         for number in list_inwards(len(spans)):
             self.costs.deadline.check()
-            plans[number] = self.costs.plan(*spans[number], self.held[number])
+            plans[number] = self.costs.of_stage(number).plan(*spans[number], self.held[number])
         step = self._submit(cuts, plans)
         if not self._is_closed():
             weigh_first(self.bounds, spans[0], plans[0])
@@ -210,11 +210,12 @@ class StageSearch:
 
         A step meets few passes of some stages, and waits for the update of the last rank only.
         """
-        spans, longer = list(pairwise(cuts)), self.costs.times_longer * self.costs.microbatches
+        spans, longer = list(pairwise(cuts)), self.costs.first.times_longer * self.schedule.microbatches
         for number in list_inwards(len(spans)):
             for count in (longer, *([] if number else self.bounds.counts)):
                 self.costs.deadline.check()
-                other = self.costs.replan(*spans[number], self.held[number], plans[number], count)
+                costs, held = self.costs.of_stage(number), self.held[number]
+                other = costs.replan(*spans[number], held, plans[number], count)
                 changed = [*plans[:number], other, *plans[number + 1 :]]
                 if (shorter := self._submit(cuts, changed)) < step:
                     step, plans = shorter, changed
@@ -226,13 +227,14 @@ class StageSearch:
         the time, and so has what follows.
         """
         spans = list(pairwise(cuts))
-        content = [self.costs.classes.list_equal(*span)[0] for span in spans]
+        costs = [self.costs.of_stage(number) for number in range(len(spans))]
+        content = [(id(own), own.classes.list_equal(*span)[0]) for own, span in zip(costs, spans, strict=True)]
         plans: dict[int, Plan] = {}
         for number in sorted(range(len(spans)), key=lambda number: self.held[number], reverse=True):
-            known = self.costs.find_plan(*spans[number], self.held[number])
+            known = costs[number].find_plan(*spans[number], self.held[number])
             left = {content[other] for other in range(len(spans)) if other not in plans}
             share, held = 1 / (1 + len(left)), self.held[number]
-            plans[number] = known or self.costs.plan(*spans[number], held, share=share, is_coarse=True)
+            plans[number] = known or costs[number].plan(*spans[number], held, share=share, is_coarse=True)
         return [plans[number] for number in range(len(spans))]
 
     def _note_limits(self, unfit: list[Plan]) -> None:
@@ -249,7 +251,8 @@ class StageSearch:
         """
         if any(plan.analysis is None for plan in plans):
             return np.inf
-        stages = [PlannedStage(self.costs.stage(*span), plan) for span, plan in zip(pairwise(cuts), plans, strict=True)]
+        made = zip(pairwise(cuts), plans, strict=True)
+        stages = [PlannedStage(self.costs.first.stage(*span), plan) for span, plan in made]
         step = self._keep(stages)
         if is_standard or self.schedule.chunks > 1 or self._simulate(stages, slower_sends=0.0) >= self.step_ps:
             return step
@@ -260,7 +263,7 @@ class StageSearch:
         return step
 
     def _simulate(self, stages: Sequence[PlannedStage], *, slower_sends: float = 1.0) -> int:
-        return simulate_stages(self.schedule, stages, self.costs.model, slower_sends=slower_sends).step_ps
+        return simulate_stages(self.schedule, stages, slower_sends=slower_sends).step_ps
 
     def _keep(self, stages: Sequence[PlannedStage]) -> int:
         """Keep stages where their step is the best, and return it."""

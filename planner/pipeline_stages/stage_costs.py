@@ -55,16 +55,16 @@ class StageCosts(StagePlans):
 
     certified    bounds by part, micro-batches in flight for those with the memory of a step, and interval
     bounds       lower bounds and costs of parts by content
-    is_hopeless  whether a unit is known that fits no stage
+    is_unfit     which units are known to fit no stage
     """
 
     bounds: dict[Content, tuple[float, float]] = field(default_factory=dict)
     certified: dict[tuple[Part, Held], dict[Span, float]] = field(default_factory=dict)
-    is_hopeless: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.unit_bounds: dict[Part, Times] = {}
+        self.is_unfit = np.zeros(self.units.count, np.bool_)
         self.matrices: dict[tuple[object, ...], Matrix] = {}
         self.count_in_matrices = 0
         self.units_until = self.deadline if self.deadline.seconds is None else Deadline(0.0)
@@ -193,7 +193,7 @@ class StageCosts(StagePlans):
             if np.isnan(each[unit]) and self.units_until.left_s != 0.0:
                 bound = self._bound(part, self.stage(unit, unit + 1))
                 each[[first for first, _ in self.classes.list_equal(unit, unit + 1)]] = bound
-        self.is_hopeless |= bool(np.isinf(each).any())
+        self.is_unfit |= np.isinf(each)
         return np.fmax(each, self._floor_units(part))
 
     def _floor_units(self, part: Part) -> Times:

@@ -137,30 +137,26 @@ class StagePlans:
         best = min(listed, key=lambda plan: plan.certificate.objective_s or np.inf, default=None)
         return None if best is None else rename_plan(best, step)
 
-    def find_standards(
-        self, spans: Sequence[Span], held: Sequence[Held], until: Deadline
-    ) -> tuple[list[Plan], int] | None:
-        """Return plans of the intervals of all stages in standard layouts, and the time of all in the fastest ones.
+    def find_standards(self, stages: Sequence[tuple[Span, Held]], until: Deadline) -> tuple[list[Plan], int] | None:
+        """Return plans of the intervals of one rank's stages in standard layouts, and the time of the fastest ones.
 
-        The stage of a rank that holds most takes the next slower layout until all of them fit together. None: they
-        never do. Raises TimeLimitReached after a deadline.
+        The stage that holds most takes the next slower layout until all of them fit together. None: they never do.
+        Raises TimeLimitReached after a deadline.
         """
-        ranks, limit = len(spans) // self.shares, self.request.find_limit(self.model.hardware)
+        limit = self.request.find_limit(self.model.hardware)
         plans, fastest = dict[int, Plan](), dict[int, int]()
-        for rank in range(ranks):
-            own = range(rank, len(spans), ranks)
-            others = {n: self._standard.list_plans(self._step(*spans[n], held[n], self.microbatches)[0]) for n in own}
-            waiting = list(own)
-            while waiting:
-                until.check()
-                number = max(waiting, key=lambda n: count_peak_bytes(plans[n]) if n in plans else math.inf)
-                if (plan := next(others[number], None)) is None:
-                    return None
-                plans[number] = plan
-                fastest.setdefault(number, count_step_ps(plan))
-                is_over = len(plans.keys() & own) == len(own) and sum(count_peak_bytes(plans[n]) for n in own) > limit
-                waiting = list(own) if is_over else [n for n in own if n not in plans]
-        return [plans[number] for number in range(len(spans))], sum(fastest.values())
+        others = [self._standard.list_plans(self._step(*span, held, self.microbatches)[0]) for span, held in stages]
+        waiting = list(range(len(stages)))
+        while waiting:
+            until.check()
+            number = max(waiting, key=lambda n: count_peak_bytes(plans[n]) if n in plans else math.inf)
+            if (plan := next(others[number], None)) is None:
+                return None
+            plans[number] = plan
+            fastest.setdefault(number, count_step_ps(plan))
+            is_over = len(plans) == len(stages) and sum(map(count_peak_bytes, plans.values())) > limit
+            waiting = [n for n in range(len(stages)) if is_over or n not in plans]
+        return [plans[number] for number in range(len(stages))], sum(fastest.values())
 
     @cached_property
     def _standard(self) -> StandardStages:

@@ -37,8 +37,8 @@ from planner.pipeline_stages.partition import (
     sum_intervals,
 )
 from planner.pipeline_stages.paths import PathPart, StagePath, has_long_paths, list_paths
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.schedules import PipelineSchedule
-from planner.pipeline_stages.stage_costs import StageCosts
 
 ROUNDS = 3
 MAX_LISTED = 20_000
@@ -57,11 +57,11 @@ class StepBounds:
     """
 
     schedule: PipelineSchedule
-    costs: StageCosts
+    costs: RankCosts
     counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        self.counts = self.counts or self.costs.few
+        self.counts = self.counts or self.costs.first.few
 
     @cached_property
     def paths(self) -> list[StagePath]:
@@ -79,7 +79,9 @@ class StepBounds:
     def list_own_work(self) -> list[Matrix]:
         """Return the bounds of each stage's own work."""
         may_be = self.costs.units.may_be_stages
-        return [np.where(may_be, self.costs.matrix("step", held), np.inf) for held in self.held]
+        return [
+            np.where(may_be, self.costs.matrix(number, "step", held), np.inf) for number, held in enumerate(self.held)
+        ]
 
     def list_tables(self, most: float) -> list[Matrix]:
         """Return the bounds by position and interval; infinite for an interval that no step below `most` has there."""
@@ -142,7 +144,7 @@ class _Round:
 
     def __post_init__(self) -> None:
         self.costs, self.held, self.count = self.bounds.costs, self.bounds.held, self.bounds.schedule.microbatches
-        self.passes = [self._bound_passes(held) for held in self.held]
+        self.passes = [self._bound_passes(stage) for stage in range(len(self.held))]
         self.sums: dict[tuple[int, Meets], Matrix] = {}
 
     def list_tables(self) -> list[Matrix]:
@@ -177,9 +179,9 @@ class _Round:
                 continue
             yield _add_to(around, stage, met * self.passes[stage])
             yield from self._list_means(path, ends[0])
-            if stage in ends and self.costs.times_longer > 1:
+            if stage in ends and (longer := self.costs.first.times_longer) > 1:
                 # A stage may take less for passes where it takes more for its update, which ends only one of two paths.
-                one, share = ends[stage], 1 / self.costs.times_longer
+                one, share = ends[stage], 1 / longer
                 pairs = zip(self._sum_around(one), around, strict=True)
                 both = [share * other + (1 - share) * term for other, term in pairs]
                 spread = (share * one.passes[1] + (1 - share) * met) * self._spread_update(stage)
@@ -191,20 +193,20 @@ class _Round:
         bound: Matrix = met / self.count * own_work
         for count in self.bounds.counts:
             if count <= met:
-                short = self.costs.matrix(count, self.held[stage])
+                short = self.costs.matrix(stage, count, self.held[stage])
                 bound = np.maximum(bound, short + (met - count) * self.passes[stage])
         return bound
 
     def _spread_update(self, stage: int) -> Matrix:
         """Return a bound of P + U / (K m) of a stage."""
-        return self.costs.matrix("long", self.held[stage]) / (self.costs.times_longer * self.count)
+        return self.costs.matrix(stage, "long", self.held[stage]) / (self.costs.first.times_longer * self.count)
 
-    def _bound_passes(self, held: tuple[int, int]) -> Matrix:
-        passes, times = self.costs.matrix("passes"), self.costs.times_longer
-        passes = np.maximum(passes, self.costs.matrix("loop", held) / self.count)
+    def _bound_passes(self, stage: int) -> Matrix:
+        passes, times, held = self.costs.matrix(stage, "passes"), self.costs.first.times_longer, self.held[stage]
+        passes = np.maximum(passes, self.costs.matrix(stage, "loop", held) / self.count)
         if not np.isfinite(self.most) or times == 1:
             return passes
-        slack = (self.costs.matrix("long", held) - self.most) / ((times - 1) * self.count)
+        slack = (self.costs.matrix(stage, "long", held) - self.most) / ((times - 1) * self.count)
         return np.maximum(passes, slack)
 
     def _list_means(self, path: StagePath, own: StagePath) -> Iterator[list[Matrix]]:
@@ -221,7 +223,7 @@ class _Round:
             mean = [_mix_meets(met, alone, share) for met, alone in pairs]
             first = tuple((part, times) for part, times in mean[0] if part != "passes")
             terms = [self._sum_parts(number, first if not number else met) for number, met in enumerate(mean)]
-            yield _add_to(terms, 0, self.costs.matrix(count, self.held[0]))
+            yield _add_to(terms, 0, self.costs.matrix(0, count, self.held[0]))
 
     def _sum_around(self, path: StagePath) -> list[Matrix]:
         """Return what a path takes at each position beside the passes that it meets in its stage, and the update."""
@@ -240,7 +242,7 @@ class _Round:
             total = np.where(self.is_left[stage], 0.0, np.inf)
             for part, times in meets:
                 if times:
-                    total += times * (self.passes[stage] if part == "passes" else self.costs.matrix(part))
+                    total += times * (self.passes[stage] if part == "passes" else self.costs.matrix(stage, part))
             self.sums[stage, meets] = total
         return self.sums[stage, meets]
 

@@ -83,6 +83,9 @@ class CapacityQuestion:
         if len(self.graphs) > 1 and any(asked.tokens is None for asked in self.graphs):
             raise InvalidRequest("several graphs are compared per token", wanted="the tokens of a step of each graph")
         self._check_run()
+        if self.pipeline is not None and self.pipeline.meshes is not None:
+            got, wanted = f"meshes of {len(self.pipeline.meshes)} ranks", "stages on meshes of one shape"
+            raise InvalidRequest("stages of a capacity question", got=got, wanted=wanted)
         if self.pipeline is not None:
             check_stage_overlap(self.request)
             object.__setattr__(self, "request", replace(self.request, overlap=0.0))

@@ -33,7 +33,7 @@ from planner.judge.analyzed_plan import AnalyzedPlan
 from planner.judge.check.equivalence import align_order, is_equivalent
 from planner.judge.graph_matching import match_edited, match_graphs
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
-from planner.pipeline_stages.request import AUTO, PipelineRequest
+from planner.pipeline_stages.request import AUTO, SEPARATOR, PipelineRequest
 from planner.planning.deadline import Deadline, OnPlanProgress
 from planner.planning.plan_types import Request
 
@@ -276,7 +276,9 @@ def _pipeline_text(plan: AnyPlanDocument) -> str:
 
 def _mesh_text(plan: AnyPlanDocument) -> str:
     axes = load_mesh(plan.mesh).axes
-    return ", ".join(f"{axis.name}={axis.size}" + (f" over {axis.link}" if axis.link else "") for axis in axes)
+    first = ", ".join(f"{axis.name}={axis.size}" + (f" over {axis.link}" if axis.link else "") for axis in axes)
+    ranks = plan.request.pipeline.meshes if isinstance(plan, PipelineDocument) else None
+    return first if ranks is None else f"{first}, of all ranks {SEPARATOR.join(ranks)}"
 
 
 def _hardware_text(plan: AnyPlanDocument) -> str:

@@ -57,7 +57,7 @@ def step_with(plan: PipelinePlan, cuts: list[int]) -> int:
     spans = list(pairwise(cuts))
     plans = [costs.plan(*span, schedule.others_in_flight(stage)) for stage, span in enumerate(spans)]
     stages = [PlannedStage(costs.stage(*span), one) for span, one in zip(spans, plans, strict=True)]
-    return simulate_stages(schedule, stages, costs.model).step_ps
+    return simulate_stages(schedule, stages).step_ps
 
 
 def test_a_moved_cut_takes_what_planning_its_stages_gives(

@@ -13,6 +13,7 @@ from planner.ir.mesh import Mesh
 from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.mixed_paths import MixedPath, TimeShares, mix_paths, mix_ranks
 from planner.pipeline_stages.paths import list_paths, split_parts
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.schedules import Pass, PipelineSchedule
 from planner.pipeline_stages.simulate import StageTimes, simulate
 from planner.pipeline_stages.stage_costs import StageCosts
@@ -105,7 +106,7 @@ def test_bounds_are_below_every_step_of_random_stages(schedule: PipelineSchedule
     graph, random_rows = random_training(seed, schedule.stages), np.random.default_rng(seed)
     units = find_units(graph)
     sizes = schedule.microbatches, schedule.is_split, schedule.chunks
-    bounds = StepBounds(schedule, StageCosts(units, MODEL, Request(gap=0.0), *sizes, Deadline()))
+    bounds = StepBounds(schedule, RankCosts((StageCosts(units, MODEL, Request(gap=0.0), *sizes, Deadline()),)))
     least, tables = bounds.mixed.bound_step(), bounds.list_tables(np.inf)
     spans = [(n, n + 1) for n in range(schedule.stages)]
     steps = sample_steps(ExhaustiveStages(graph, MODEL), schedule, spans, random_rows)

@@ -47,7 +47,7 @@ def test_errors_of_stages_and_of_sends_are_independent() -> None:
     steps = []
     for op, send in ((1.0, 1.0), (UNMEASURED_OP[1], 1.0), (1.0, NETWORK_INTERVAL[1])):
         times = [[round(op * time) for time in stage.analysis.times_ps] for stage in plan.stages]
-        made = simulate_stages(plan.schedule, plan.stages, plan.model, times=times, slower_sends=send)
+        made = simulate_stages(plan.schedule, plan.stages, times=times, slower_sends=send)
         steps.append(made.step_ps * 1e-12)
     step_s, slower_ops_s, slower_sends_s = steps
     _, high_s = find_pipeline_interval(plan)

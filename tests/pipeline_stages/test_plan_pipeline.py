@@ -57,7 +57,7 @@ def try_everything(graph: Graph, schedule: PipelineSchedule, request: Request) -
         plans = [costs.plan(*span, schedule.others_in_flight(stage)) for stage, span in enumerate(spans)]
         if all(plan.analysis for plan in plans):
             stages = [PlannedStage(costs.stage(*span), plan) for span, plan in zip(spans, plans, strict=True)]
-            steps.append(simulate_stages(schedule, stages, model).step_ps)
+            steps.append(simulate_stages(schedule, stages).step_ps)
     return min(steps)
 
 

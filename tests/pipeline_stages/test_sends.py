@@ -49,7 +49,7 @@ def test_a_send_costs_what_it_does_between_the_devices_of_its_ranks(node: int) -
     for send in plan.sends:
         source, target = plan.stages[send.source], plan.stages[send.target]
         placed = [
-            PlacedSharding(layout, MESH, number_devices(MESH, rank))
+            PlacedSharding(layout, MESH, number_devices([MESH] * (rank + 1), rank))
             for layout, rank in (
                 (source.sent_as(send.value), send.source),
                 (target.received_as(send.value), send.target),

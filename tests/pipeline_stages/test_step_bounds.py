@@ -13,6 +13,7 @@ from planner.ir.mesh import Mesh
 from planner.pipeline_stages.partition import Cuts
 from planner.pipeline_stages.path_parts import certify_cuts, weigh_first
 from planner.pipeline_stages.pipeline_plan import PlannedStage
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.schedules import PipelineSchedule, ScheduleName
 from planner.pipeline_stages.stage_costs import StageCosts
 from planner.pipeline_stages.step_bounds import StepBounds
@@ -44,7 +45,7 @@ def test_bounds_are_below_the_steps_of_all_choices(seed: int, name: ScheduleName
     limit = int(0.8 * sum(kind.bytes for kind in graph.types.values())) if seed % 2 else None
     everything, request = ExhaustiveStages(graph, MODEL, limit), Request(limit, gap=0.0)
     costs = StageCosts(everything.units, MODEL, request, MICROBATCHES, schedule.is_split, 1, Deadline())
-    bounds, count = StepBounds(schedule, costs), everything.units.count
+    bounds, count = StepBounds(schedule, RankCosts((costs,))), everything.units.count
     listed = [(0, *inner, count) for inner in combinations(range(1, count), 1)]
     least = {cuts: find_least_ps(everything, schedule, costs, cuts) for cuts in listed}
     for cuts, step in least.items():
@@ -65,7 +66,7 @@ def test_a_stage_is_planned_again_for_fewer_micro_batches_with_the_bound_that_it
     costs = StageCosts(
         ExhaustiveStages(graph, MODEL).units, MODEL, Request(gap=0.0), MICROBATCHES, False, 1, Deadline()
     )
-    bounds, cuts = StepBounds(schedule, costs), (0, 1, 2)
+    bounds, cuts = StepBounds(schedule, RankCosts((costs,))), (0, 1, 2)
     plan = costs.plan(0, 1, bounds.held[0])
     weigh_first(bounds, (0, 1), plan)
     assert all(1 <= each <= MICROBATCHES for each in bounds.counts)

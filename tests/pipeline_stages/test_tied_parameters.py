@@ -100,7 +100,7 @@ def try_everything(graph: Graph, schedule: PipelineSchedule, request: Request) -
             held = [schedule.others_in_flight(stage) for stage in range(schedule.stages)]
             plans = [costs.plan(*span, flying) for span, flying in zip(spans, held, strict=True)]
             stages = [PlannedStage(costs.stage(*span), plan) for span, plan in zip(spans, plans, strict=True)]
-            steps.append(simulate_stages(schedule, stages, model).step_ps)
+            steps.append(simulate_stages(schedule, stages).step_ps)
         least.append(min(steps))
     return least
 

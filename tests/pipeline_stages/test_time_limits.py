@@ -17,6 +17,7 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
+from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.request import PipelineRequest, ScheduleChoice
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.stage_costs import Part, StageCosts
@@ -91,7 +92,7 @@ def test_where_paths_take_too_long_to_find_the_own_work_of_stages_and_ranks_boun
     units, model = find_units(tiny(layers=1)), CostModel(MESH, HARDWARE)
     for microbatches, has_paths in ((16, True), (1 << 23, False)):
         costs = StageCosts(units, model, Request(gap=0.0), microbatches, False, 1, OVER)
-        bounds = StepBounds(PipelineSchedule("1f1b", 2, microbatches), costs)
+        bounds = StepBounds(PipelineSchedule("1f1b", 2, microbatches), RankCosts((costs,)))
         assert bool(bounds.paths) == has_paths
         means = list(bounds.mixed.list_sums([units.may_be_stages] * 2, [costs.matrix("passes")] * 2))
         tables, own = bounds.list_tables(np.inf), bounds.list_own_work()

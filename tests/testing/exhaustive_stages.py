@@ -125,7 +125,7 @@ class ExhaustiveStages:
         key = value, *(layouts[end][value] for end in ends), *ranks
         if key not in self.sends:
             placed = [
-                PlacedSharding(layouts[end][value], mesh, number_devices(mesh, rank))
+                PlacedSharding(layouts[end][value], mesh, number_devices([mesh] * (rank + 1), rank))
                 for end, rank in zip(ends, ranks, strict=True)
             ]
             kind = self.graph.types[value]

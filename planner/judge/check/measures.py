@@ -86,7 +86,7 @@ def measure_change(diff: PlanDiff, limit: Threshold) -> MeasuredChange:
 
 def _resolve_place(diff: PlanDiff, limit: Threshold) -> tuple[str | None, str | None]:
     """Return the mesh axis or the scope of a limit, each None where the limit has none."""
-    axes = diff.new.mesh.names
+    axes = tuple(dict.fromkeys(name for part in diff.new.parts for name in part.program.mesh.names))
     if limit.place in axes:
         if limit.measure == "memory":
             wanted = f"time[{limit.place}], bytes[{limit.place}], or memory of a scope"
@@ -135,7 +135,7 @@ def _add_terms(listed: Iterable[Mapping[Owner, int]]) -> Mapping[Owner, int]:
 def _measure_flow(analysis: Analysis, measure: str, axis: str | None) -> Mapping[Owner, int]:
     """Return time or received bytes by op and value; along an axis, those of its collectives only."""
     program, origin, totals = analysis.program, find_origins(analysis.program), Counter[Owner]()
-    number = None if axis is None else program.mesh.axis(axis)
+    number = program.mesh.names.index(axis) if axis in program.mesh.names else None
     counted = [
         place
         for place, done in enumerate(program.instructions)
@@ -169,13 +169,14 @@ class _TermDescriber:
     @cached_property
     def ops(self) -> dict[str, str]:
         """Text of the option of each op."""
-        names = self.plan.mesh.names
         options = {}
-        for run in (done for part in self.plan.parts for done in part.program.instructions):
-            if isinstance(run, OpCall):
-                split = zip(run.op.rule.loops, run.option, strict=False)
-                parts = (f"{loop.name}:{'/'.join(names[axis] for axis in axes)}" for loop, axes in split if axes)
-                options[run.op.id] = ", ".join(parts) or "whole"
+        for part in self.plan.parts:
+            names = part.program.mesh.names
+            for run in part.program.instructions:
+                if isinstance(run, OpCall):
+                    split = zip(run.op.rule.loops, run.option, strict=False)
+                    axes = (f"{loop.name}:{'/'.join(names[axis] for axis in axes)}" for loop, axes in split if axes)
+                    options[run.op.id] = ", ".join(axes) or "whole"
         return options
 
     @cached_property
@@ -195,7 +196,8 @@ class _TermDescriber:
             return self.ops[name]
         kind = self.plan.graph.types[name]
         if self.measure == "memory":
-            return f"{kind} as {self.plan.layouts[name].format_axes(self.plan.mesh)}"
+            held, mesh = self.plan.layouts[name]
+            return f"{kind} as {held.format_axes(mesh)}"
         moves = self.collectives.get(name, Counter())
         texts = (move if count == 1 else f"{count} x {move}" for move, count in moves.items())
         return f"{kind}, {', '.join(texts) or 'not moved'}"
