@@ -38,7 +38,8 @@ from benchmarks.chaos_service import WAIT_S, ChaosService
 from benchmarks.record import write
 from planner.frontends.zoo import import_zoo
 from tests.testing.postgres_cluster import running_cluster
-from tests.testing.service import ask, chain, gone, named, wait_until, writers_stopped
+from tests.testing.processes import gone
+from tests.testing.service import ask, chain, named, wait_until, writers_stopped
 
 HARD = import_zoo("gpt2", train="adam", batch=8, layers=2)
 """Solved to its optimum, its search has an incumbent for about half of its time."""

@@ -18,7 +18,8 @@ from sqlalchemy import text
 
 from api.jobs.database import Database
 from api.webhooks.store import WebhookStore
-from tests.testing.service import Server, borne, children_of, descendants, start, work, writers_stopped
+from tests.testing.processes import borne, children_of, descendants
+from tests.testing.service import Server, start, work, writers_stopped
 
 BEGUN_S = 0.05
 """CPU seconds after which a child counts as started."""

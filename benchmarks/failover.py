@@ -30,7 +30,8 @@ from sqlalchemy import text
 from api.jobs.database import Database
 from benchmarks.record import write
 from tests.testing.postgres_cluster import running_cluster
-from tests.testing.service import Server, ask, chain, descendants, ended, gone, named, start, wait_until, work
+from tests.testing.processes import descendants, gone
+from tests.testing.service import Server, ask, chain, ended, named, start, wait_until, work
 
 TIMES, CANDIDATES, KILLS = 10, 1000, 5
 LENGTH = 200

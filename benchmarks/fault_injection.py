@@ -24,7 +24,8 @@ from api.jobs.plan_repository import PlanRecord
 from api.service import Service
 from api.settings import GIB, Limits, Settings
 from benchmarks.record import write
-from tests.testing.service import MISBEHAVING, gone
+from tests.testing.processes import gone
+from tests.testing.service import MISBEHAVING
 
 TIMES = 100
 WORKERS = 4

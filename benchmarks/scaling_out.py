@@ -33,7 +33,8 @@ from sqlalchemy import text
 from api.jobs.database import Database
 from benchmarks.record import write
 from tests.testing.postgres_cluster import running_cluster
-from tests.testing.service import Server, ask, descendants, ended, named, start, wait_until, work
+from tests.testing.processes import descendants
+from tests.testing.service import Server, ask, ended, named, start, wait_until, work
 
 STARTS, IDLE_S, CANDIDATES, CLIENTS, PLANS = 40, 10.0, 1000, 8, 1000
 SERVING = ("--max-queued", "1000000", "--rate-limit", "10000")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import tempfile
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -23,6 +22,8 @@ from planner.run.inputs import random_inputs
 from planner.run.mpi import run_over_mpi
 from planner.run.validate import validate
 from tests.testing.graphs import Sketch, small_transformer
+from tests.testing.mpi_ranks import FatalSeed, find_ranks
+from tests.testing.processes import gone
 from tests.testing.sample_programs import question_of, random_program
 
 MPI = pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed (extra mpi)")
@@ -111,24 +112,24 @@ def test_ranks_that_hang_are_ended_within_the_limit() -> None:
         run_over_mpi(every_move(), "f64", 0, limit_s=0.01)
 
 
-@MPI
-def test_what_is_raised_while_the_ranks_run_ends_them() -> None:
-    before, waits = set(ranks_of(os.getpid())), iter([False, True])
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that runs have their files in, so that the command line of each of their processes names it."""
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("no /proc to find ranks in")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
+
+@MPI
+def test_what_is_raised_while_the_ranks_run_ends_them(folder: Path) -> None:
     def on_wait() -> None:
-        if next(waits):
+        if len(find_ranks(folder)) > MESH.devices:
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        run_over_mpi(every_move(), "f64", 0, on_wait=on_wait)
-    assert set(ranks_of(os.getpid())) <= before
-
-
-def ranks_of(parent: int) -> list[int]:
-    """Processes below one that have no processes of their own."""
-    below = Path(f"/proc/{parent}/task/{parent}/children")
-    children = [int(child) for child in below.read_text().split()] if below.exists() else []
-    return [rank for child in children for rank in ranks_of(child)] or ([parent] if parent != os.getpid() else [])
+        run_over_mpi(every_move(), "f64", FatalSeed(signal.SIGSTOP), on_wait=on_wait)
+    assert gone(find_ranks(folder))
 
 
 # what befalls a rank, limit, what is said
@@ -139,19 +140,10 @@ FATES = [
 
 
 @MPI
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc to find ranks in")
 @pytest.mark.parametrize(("fate", "limit_s", "words"), FATES)
-def test_a_rank_that_dies_or_stands_still_ends_the_run(fate: signal.Signals, limit_s: float, words: str) -> None:
-    over, before = Event(), set(ranks_of(os.getpid()))
-
-    def strike() -> None:
-        while len(ranks := set(ranks_of(os.getpid())) - before) < MESH.devices:
-            if over.wait(0.01):
-                return
-        os.kill(max(ranks), fate)
-
-    Thread(target=strike, daemon=True).start()
+def test_a_rank_that_dies_or_stands_still_ends_the_run(
+    fate: signal.Signals, limit_s: float, words: str, folder: Path
+) -> None:
     with pytest.raises(RunFailed, match=rf"mpiexec -n 4: a run over MPI {words}"):
-        run_over_mpi(every_move(), "f64", 0, limit_s=limit_s)
-    over.set()
-    assert set(ranks_of(os.getpid())) <= before
+        run_over_mpi(every_move(), "f64", FatalSeed(fate), limit_s=limit_s)
+    assert gone(find_ranks(folder))

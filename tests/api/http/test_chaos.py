@@ -23,7 +23,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from tests.testing.postgres_cluster import Cluster
-from tests.testing.service import SECONDS, Server, ask, borne, chain, descendants, ended, gone, named, start, work
+from tests.testing.processes import borne, descendants, gone
+from tests.testing.service import SECONDS, Server, ask, chain, ended, named, start, work
 
 LENGTH = 1_000
 """Products in the graph whose solve is killed: seconds of work."""

@@ -15,18 +15,8 @@ from sqlalchemy import select
 from api.jobs.database import Database
 from api.jobs.tables import plans
 from api.settings import Limits
-from tests.testing.service import (
-    MISBEHAVING,
-    ask,
-    borne,
-    chain,
-    children_of,
-    ended,
-    gone,
-    named,
-    serving,
-    writers_stopped,
-)
+from tests.testing.processes import borne, children_of, gone
+from tests.testing.service import MISBEHAVING, ask, chain, ended, named, serving, writers_stopped
 
 pytestmark = pytest.mark.service
 

@@ -33,7 +33,8 @@ from api.settings import Limits
 from planner.documents.schemas import validate_document
 from tests.testing.old_database import old_database
 from tests.testing.plan_queue import list_workflows
-from tests.testing.service import CHILDREN, ask, chain, descendants, ended, gone, serving, wait_until, work
+from tests.testing.processes import descendants, gone
+from tests.testing.service import CHILDREN, ask, chain, ended, serving, wait_until, work
 from tests.testing.small_documents import GRAPH
 
 pytestmark = pytest.mark.service

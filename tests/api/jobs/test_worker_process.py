@@ -16,7 +16,8 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 from api.http.requests import pack_json, unpack_json
 from api.jobs.ipc import receive_message
 from api.jobs.worker_process import NICE, ResourceLimits, TaskResult
-from tests.testing.service import CHILDREN, MISBEHAVING, borne, children_of, descendants, gone
+from tests.testing.processes import borne, children_of, descendants, gone
+from tests.testing.service import CHILDREN, MISBEHAVING
 from tests.testing.small_documents import GRAPH
 
 pytestmark = pytest.mark.service
