@@ -38,7 +38,7 @@ def compare_graph(seed: int) -> Row:
     `above` is None where nothing fits.
     """
     began = time.process_time()
-    rows = list(compare_stages(seed, CostModel(Mesh.parse("2"), load_profile(HARDWARE))))
+    rows = list(compare_stages(seed, [CostModel(Mesh.parse("2"), load_profile(HARDWARE))]))
     return {
         "seed": seed,
         "is_bound_below": all(row.bound_ps <= row.least_ps for row in rows),

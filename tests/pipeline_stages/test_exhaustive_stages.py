@@ -30,7 +30,16 @@ MODEL = CostModel(Mesh.parse("2"), load_profile("h100-sxm"))
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))  # how long a seed takes differs too much for others every day
 def test_stages_are_those_of_trying_everything(seed: int) -> None:
-    for row in compare_stages(seed, MODEL):
+    for row in compare_stages(seed, [MODEL]):
+        assert row.bound_ps <= row.least_ps <= row.step_ps
+        assert row.is_separate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_stages_on_other_meshes_are_those_of_trying_everything(seed: int) -> None:
+    models = [CostModel(Mesh.parse(mesh), MODEL.hardware) for mesh in (("2", "1"), ("1", "2"), ("1", "3"))[seed % 3]]
+    for row in compare_stages(seed, models):
         assert row.bound_ps <= row.least_ps <= row.step_ps
         assert row.is_separate
 
@@ -44,7 +53,7 @@ def test_virtual_stages_are_cut_as_well_as_by_trying_every_partition(seed: int) 
     )
     request, asked = Request(microbatches=microbatches, gap=0.0), PipelineRequest(2, "interleaved", 2)
     plan = plan_pipeline(graph, model.mesh, model.hardware, pipeline=asked, request=request)
-    least = ExhaustiveStages(graph, model).find_least_step(PipelineSchedule("interleaved", 2, microbatches, 2))
+    least = ExhaustiveStages(graph, [model]).find_least_step(PipelineSchedule("interleaved", 2, microbatches, 2))
     assert plan.certificate.bound_s <= least * PICO * (1 + 1e-12)
     assert plan.timeline.step_ps == least
 
@@ -76,7 +85,7 @@ def test_the_least_listed_work_of_a_stage_is_that_of_its_optimum(limit: float | 
     fastest = solvers.solve(problem).assignment
     assert fastest is not None
     most = None if limit is None else int(limit * solvers.evaluate(problem, fastest).peak)
-    listed = ExhaustiveStages(units.graph, MODEL, most)
+    listed = ExhaustiveStages(units.graph, [MODEL], most)
     schedule = PipelineSchedule("1f1b", 2, 3)
     best = solvers.solve(formulate(graph, MODEL, most).problem).cost
     work = listed.list_choices(schedule, 0, extract_stage(units, 0, 1)).work(3)

@@ -109,7 +109,7 @@ def test_bounds_are_below_every_step_of_random_stages(schedule: PipelineSchedule
     bounds = StepBounds(schedule, RankCosts((StageCosts(units, MODEL, Request(gap=0.0), *sizes, Deadline()),)))
     least, tables = bounds.mixed.bound_step(), bounds.list_tables(np.inf)
     spans = [(n, n + 1) for n in range(schedule.stages)]
-    steps = sample_steps(ExhaustiveStages(graph, MODEL), schedule, spans, random_rows)
+    steps = sample_steps(ExhaustiveStages(graph, [MODEL]), schedule, spans, random_rows)
     assert 0 < least <= steps.min()
     assert all(table[span] <= steps.min() for table, span in zip(tables, spans, strict=True))
 

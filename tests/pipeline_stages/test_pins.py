@@ -154,7 +154,7 @@ def test_stages_under_pins_are_those_of_trying_everything(seed: int) -> None:
     graph = replace(graph, annotations=tuple(list_random_pins(graph, random, 2)))
     model, schedule = CostModel(MESH, HARDWARE), PipelineSchedule("1f1b", 2, 3)
     plan = plan_of(graph, PipelineRequest(2, "1f1b"), microbatches=3)
-    everything = ExhaustiveStages(graph, model)
+    everything = ExhaustiveStages(graph, [model])
     least, separate = (
         each.find_least_step(schedule) for each in (everything, replace(everything, is_separate=True, is_worst=True))
     )

@@ -78,7 +78,7 @@ def test_no_choice_of_a_stage_takes_less_than_the_bounds_of_its_parts(seed: int,
     graph, schedule = random_training(seed, 2), PipelineSchedule("1f1b", 2, count)
     held = sum(kind.bytes for kind in graph.types.values())
     limit = int(held * (0.5 + 0.1 * seed)) if is_limited else None
-    everything = ExhaustiveStages(graph, model, limit)
+    everything = ExhaustiveStages(graph, [model], limit)
     costs = StageCosts(everything.units, model, Request(limit, gap=0.0), count, False, 1, Deadline())
     for number, span in enumerate([(0, 1), (1, 2)]):
         flying, times = (

@@ -43,7 +43,7 @@ def find_least_ps(everything: ExhaustiveStages, schedule: PipelineSchedule, cost
 def test_bounds_are_below_the_steps_of_all_choices(seed: int, name: ScheduleName) -> None:
     graph, schedule = random_training(seed, 2), PipelineSchedule(name, 2, MICROBATCHES)
     limit = int(0.8 * sum(kind.bytes for kind in graph.types.values())) if seed % 2 else None
-    everything, request = ExhaustiveStages(graph, MODEL, limit), Request(limit, gap=0.0)
+    everything, request = ExhaustiveStages(graph, [MODEL], limit), Request(limit, gap=0.0)
     costs = StageCosts(everything.units, MODEL, request, MICROBATCHES, schedule.is_split, 1, Deadline())
     bounds, count = StepBounds(schedule, RankCosts((costs,))), everything.units.count
     listed = [(0, *inner, count) for inner in combinations(range(1, count), 1)]
@@ -64,7 +64,7 @@ def test_bounds_are_below_the_steps_of_all_choices(seed: int, name: ScheduleName
 def test_a_stage_is_planned_again_for_fewer_micro_batches_with_the_bound_that_it_has() -> None:
     graph, schedule = random_training(4, 2), PipelineSchedule("1f1b", 2, MICROBATCHES)
     costs = StageCosts(
-        ExhaustiveStages(graph, MODEL).units, MODEL, Request(gap=0.0), MICROBATCHES, False, 1, Deadline()
+        ExhaustiveStages(graph, [MODEL]).units, MODEL, Request(gap=0.0), MICROBATCHES, False, 1, Deadline()
     )
     bounds, cuts = StepBounds(schedule, RankCosts((costs,))), (0, 1, 2)
     plan = costs.plan(0, 1, bounds.held[0])

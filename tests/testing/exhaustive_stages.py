@@ -38,12 +38,13 @@ KINDS = (Pass.FORWARD, Pass.BACKWARD, Pass.WEIGHT)
 class ExhaustiveStages:
     """All pipelines of a training step, in ranks of one stage each.
 
+    models       of each rank, or one for all
     is_separate  whether each stage has the least time of its own passes and update, whatever sends take
     is_worst     whether of the choices of a partition the longest step counts
     """
 
     graph: Graph
-    model: CostModel
+    models: Sequence[CostModel]
     limit_bytes: int | None = None
     is_separate: bool = False
     is_worst: bool = False
@@ -66,10 +67,11 @@ class ExhaustiveStages:
     def list_choices(self, schedule: PipelineSchedule, number: int, stage: StageGraph) -> StageChoices:
         """Return the choices of a stage; what is in flight matters where memory is limited."""
         held = (0, 0) if self.limit_bytes is None else schedule.others_in_flight(number)
-        key = stage.first, stage.last, held, schedule.is_split, schedule.microbatches
+        model = self.models[number % len(self.models)]
+        key = stage.first, stage.last, held, schedule.is_split, schedule.microbatches, model.mesh
         if key not in self.known:
             step = stage.make_step(schedule.microbatches, held, is_split=schedule.is_split)
-            self.known[key] = StageListing(stage, formulate(step, self.model), self.limit_bytes).run()
+            self.known[key] = StageListing(stage, formulate(step, model), self.limit_bytes).run()
         choices = self.known[key]
         work = choices.work(schedule.microbatches)
         return choices.select(np.flatnonzero(work == work.min())) if self.is_separate and work.size else choices
@@ -121,15 +123,16 @@ class ExhaustiveStages:
     def _send_ps(
         self, schedule: PipelineSchedule, value: str, ends: tuple[int, int], layouts: dict[int, dict[str, Sharding]]
     ) -> int:
-        mesh, ranks = self.model.mesh, [end % schedule.ranks for end in ends]
+        ranks = [end % schedule.ranks for end in ends]
+        meshes = [self.models[rank % len(self.models)].mesh for rank in range(schedule.ranks)]
         key = value, *(layouts[end][value] for end in ends), *ranks
         if key not in self.sends:
             placed = [
-                PlacedSharding(layouts[end][value], mesh, number_devices([mesh] * (rank + 1), rank))
+                PlacedSharding(layouts[end][value], meshes[rank], number_devices(meshes, rank))
                 for end, rank in zip(ends, ranks, strict=True)
             ]
             kind = self.graph.types[value]
-            self.sends[key] = CrossMeshReshard(placed[0], placed[1], kind, self.model.hardware).time_ps
+            self.sends[key] = CrossMeshReshard(placed[0], placed[1], kind, self.models[0].hardware).time_ps
         return self.sends[key]
 
 
@@ -219,29 +222,32 @@ class StageComparison:
         return self.step_ps / self.least_ps - 1 if self.is_fitting else 0.0
 
 
-def compare_stages(seed: int, model: CostModel) -> list[StageComparison]:
+def compare_stages(seed: int, models: Sequence[CostModel]) -> list[StageComparison]:
     """Plan a random training step in two stages in each schedule and compare the step with all others.
+
+    models  of both ranks, or one for both
 
     Every other seed has a memory limit, and every third step has three layers; where there are too many choices to
     list, it has two, or no limit.
     """
     for units, is_limited in ((2 if seed % 3 else 3, seed % 2 == 1), (2, seed % 2 == 1), (2, False)):
         with suppress(TooManyChoices):
-            return list(_compare_step(seed, model, units, is_limited=is_limited))
+            return list(_compare_step(seed, models, units, is_limited=is_limited))
     raise TooManyChoices
 
 
-def _compare_step(seed: int, model: CostModel, units: int, *, is_limited: bool) -> Iterator[StageComparison]:
+def _compare_step(seed: int, models: Sequence[CostModel], units: int, *, is_limited: bool) -> Iterator[StageComparison]:
     random = np.random.default_rng(seed)
     microbatches, graph = int(random.integers(1, 6)), random_training(seed, units)
     held = sum(kind.bytes for kind in graph.types.values())
     limit = int(random.uniform(0.2, 1.0) * held) if is_limited else None
-    everything = ExhaustiveStages(graph, model, limit)
+    everything = ExhaustiveStages(graph, models, limit)
     separate = [replace(everything, is_separate=True, is_worst=is_worst) for is_worst in (False, True)]
     for name in ("1f1b", "gpipe", "zb-h1"):
-        schedule, request = PipelineSchedule(name, 2, microbatches), PipelineRequest(2, name)
+        meshes = None if len(models) == 1 else tuple(model.mesh for model in models)
+        schedule, request = PipelineSchedule(name, 2, microbatches), PipelineRequest(2, name, meshes=meshes)
         asked = Request(limit, microbatches=microbatches, gap=0.0)
-        plan = plan_pipeline(graph, model.mesh, model.hardware, pipeline=request, request=asked)
+        plan = plan_pipeline(graph, models[0].mesh, models[0].hardware, pipeline=request, request=asked)
         times = plan.certificate.objective_s, plan.certificate.bound_s
         step_ps, bound_ps = (np.inf if each is None else round(each / PICO) for each in times)
         least, best, worst = (each.find_least_step(schedule) for each in (everything, *separate))
