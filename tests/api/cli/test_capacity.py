@@ -19,6 +19,7 @@ BAD = [
     (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "pipeline stages of a graph without phases"),
     (["--devices", "4", "--hardware", "cpu", "--pipeline", "0"], "pipeline stages (got 0"),
     (["--devices", "4", "--hardware", "cpu", "--pipeline", "4", "--overlap", "1"], "overlap of a pipeline"),
+    (["--devices", "4", "--hardware", "cpu", "--pipeline-meshes", "2/2"], "wanted stages on meshes of one shape"),
     (["--devices", "4", "--hardware", "cpu", "--stages", "4"], "--pipeline says how many stages"),
     (["--devices", "4", "--hardware", "cpu", "--microbatches", "4"], "--global-batch asks for updates"),
     (["--devices", "8..4", "--hardware", "cpu"], "numbers of devices (got 8..4"),

@@ -23,6 +23,12 @@ WRONG = [
     (["--pipeline", "2", "--virtual-stages", "2"], "interleaved"),
     (["--pipeline", "2", "--schedule", "late"], "schedule"),
     (["--schedule", "gpipe"], "no pipeline"),
+    (["--pipeline", "٣"], "pipeline stages"),
+    (["--pipeline", "3", "--pipeline-meshes", "2/2"], "wanted 3, one mesh for each rank"),
+    (["--pipeline", "auto", "--pipeline-meshes", "2/2"], "one mesh for each rank"),
+    (["--pipeline-meshes", "4/2"], "wanted 0=4, that of the first rank"),
+    (["--pipeline-meshes", "2/"], "mesh axis size"),
+    (["--pipeline-meshes", "2/tp=2", "--layout", "tp"], "pins or a layout of a pipeline"),
     (["--pipeline", "2", "--proof", "proof.json"], "--proof"),
     (["--pipeline", "2", "--log", "log.json"], "--log"),
     (["--pipeline", "2", "--validate", "--shrink", "none", "--backend", "mpi"], "how a pipeline is run"),
@@ -107,6 +113,21 @@ def test_stages_are_planned_and_shown(step: Path) -> None:
     compare(step, path)
     refused(shardplan("validate", path, *IN_NO_TIME), "the time limit was up before there was an answer")
     refused(shardplan("report", path, "--compare-to", path, "-o", page), "--compare-to with a plan in stages")
+
+
+def test_each_rank_may_have_a_mesh_of_its_own(step: Path) -> None:
+    path = step.with_name("unequal.json")
+    options = ("--mesh", "2", "--pipeline-meshes", "2/dp=1,tp=3", "--microbatches", 4, "--gap", 0.2)
+    done = shardplan("plan", step, *options, "-o", path, "--json")
+    assert done.code == 0, done.err
+    assert done.json["devices"] == 5
+    assert "in stages of 0=2 / dp=1,tp=3" in shardplan("show", path).out
+    explain(path, done.json["objective_s"])
+    answer = shardplan("check", step, "--base", path, "--json")
+    assert answer.json["graphs_equal"]
+    even = step.with_name("even.json")
+    assert shardplan("plan", step, "--mesh", "2", "--pipeline", 2, "--microbatches", 4, "-o", even).code == 0
+    refused(shardplan("check", even, "--base", path), "plans of another mesh cannot be compared")
 
 
 def test_stages_are_not_run_where_the_time_is_up(step: Path) -> None:

@@ -24,6 +24,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"pipeline": "0"}, "/request", "pipeline stages"),
     ({"pipeline": "2", "objective": "memory"}, "/request", "objective of a pipeline"),
     ({"schedule": "gpipe"}, "/request", "schedule"),
+    ({"pipeline_meshes": "4/2"}, "/request", "that of the first rank"),
+    ({"pipeline": "3", "pipeline_meshes": "2/2"}, "/request", "one mesh for each rank"),
     ({"pipeline": "2", "virtual_stages": 2}, "/request", "wanted 1, or interleaved"),
     ({"pipeline": "2", "schedule": "interleaved", "microbatches": 3}, "/request", "multiple of the 2 ranks"),
 ]
@@ -65,6 +67,15 @@ def test_a_plan_in_stages_has_a_document_a_report_and_a_verdict(client: httpx2.C
     assert "/base/tied" in damaged.text
     assert ask(client, STEP, "2", request={"pipeline": "2", "microbatches": 3}).status_code == 200
     assert ask(client, STEP, "2", request={"microbatches": 3}).json()["id"] != plan
+
+
+def test_each_rank_may_have_a_mesh_of_its_own(client: httpx2.Client) -> None:
+    plan = ask(client, STEP, "2", request={"pipeline_meshes": "2/4", "microbatches": 3}).json()["id"]
+    assert ended(client, plan)["status"] in ("optimal", "feasible")
+    document = client.get(f"/v1/plans/{plan}/document").json()
+    assert parse_pipeline(document, "document").id == plan
+    assert document["request"]["pipeline"]["meshes"] == ["0=2", "0=4"]
+    assert document["cost"]["devices"] == 6
 
 
 def test_stages_are_the_best_known_when_the_time_is_up(client: httpx2.Client) -> None:
