@@ -27,7 +27,7 @@ WRONG = [
     (["--pipeline", "3", "--pipeline-meshes", "2/2"], "wanted 3, one mesh for each rank"),
     (["--pipeline", "auto", "--pipeline-meshes", "2/2"], "one mesh for each rank"),
     (["--pipeline-meshes", "4/2"], "wanted 0=4, that of the first rank"),
-    (["--pipeline-meshes", "2/"], "mesh axis size"),
+    (["--pipeline-meshes", "2/"], "mesh does not parse"),
     (["--pipeline-meshes", "2/tp=2", "--layout", "tp"], "pins or a layout of a pipeline"),
     (["--pipeline", "2", "--proof", "proof.json"], "--proof"),
     (["--pipeline", "2", "--log", "log.json"], "--log"),
