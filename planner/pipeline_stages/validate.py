@@ -9,7 +9,7 @@ from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.ir.program import Program
 from planner.pipeline_stages.cuts import Tie
-from planner.pipeline_stages.pipeline_plan import PipelinePlan
+from planner.pipeline_stages.pipeline_plan import PipelinePlan, number_devices
 from planner.pipeline_stages.simulate import Timeline
 from planner.pipeline_stages.stage_graph import StageGraph
 from planner.planning.deadline import Deadline, TimeLimitReached
@@ -62,7 +62,7 @@ def run_stages(
     on_progress: Progress | None = None,
 ) -> PipelineVerdict:
     """Run stages with the tasks of all micro-batches. Raises InvalidRequest for more devices than can be run."""
-    if (devices := ranks * stages[0][1].mesh.devices) > MAX_DEVICES:
+    if (devices := sum(program.mesh.devices for _, program in stages[:ranks])) > MAX_DEVICES:
         raise InvalidRequest("too many logical devices to run", got=devices, wanted=f"at most {MAX_DEVICES}")
     microbatches = stages[0][1].graph.microbatches
     copies = {value: original for tie in ties for value, original in tie.copies.items()}
@@ -72,11 +72,13 @@ def run_stages(
 
 
 def list_programs(stages: Sequence[tuple[StageGraph, Program]], ranks: int) -> list[StageProgram]:
-    """Return the stages as they are run."""
+    """Return the stages as they are run; the meshes of ranks may differ."""
+    meshes = [program.mesh for _, program in stages[:ranks]]
     return [
         StageProgram(
             program,
             number % ranks,
+            number_devices(meshes, number % ranks),
             stage.sent,
             stage.sent_gradients,
             stage.received,

@@ -47,16 +47,20 @@ class RunTask:
 
 @dataclass(frozen=True, slots=True)
 class StageProgram:
-    """A stage to run: its program, the rank whose devices run it, and what it sends up, down and in the update."""
+    """A stage to run: its program, its rank and the devices of that, and what it sends up, down and in the update."""
 
     program: Program
     rank: int
+    devices: tuple[int, ...]
     sent: tuple[str, ...]
     sent_gradients: tuple[str, ...]
     received: tuple[str, ...]
     received_gradients: tuple[str, ...]
     sent_sums: tuple[str, ...] = ()
     received_sums: tuple[str, ...] = ()
+
+    def place(self, name: str) -> PlacedSharding:
+        return PlacedSharding(self.program.values[name].sharding, self.program.mesh, self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class PipelineRun:
             source, shards = self.sent.pop((value, microbatch))
             sender, receiver = self.stages[source], self.stages[number]
             name = sender.program.outputs[sender.program.graph.outputs.index(value)]
-            ends = _place(sender, name), _place(receiver, value)
+            ends = sender.place(name), receiver.place(value)
             kind = receiver.program.graph.types[value]
             targets, received = _exchange(ends, shards, kind.shape)
             self.sent_bytes += received * kind.itemsize
@@ -196,7 +200,7 @@ def validate_stages(
     predicted = predict_sent_bytes(stages, graph.microbatches)
     is_equal = error <= rounding_tolerance(graph, PRECISION) and run.sent_bytes == predicted
     verdict = "equal" if is_equal and all(each.agree for each in counts) else "different"
-    devices = sum({each.rank: each.program.mesh.devices for each in stages}.values())
+    devices = len({device for each in stages for device in each.devices})
     return PipelineVerdict(verdict, error, run.sent_bytes, predicted, devices, counts)
 
 
@@ -237,7 +241,7 @@ def predict_sent_bytes(stages: Sequence[StageProgram], microbatches: int) -> int
 def _count_sent(source: StageProgram, target: StageProgram, value: str) -> int:
     """Return the bytes that all devices of a stage receive of a value of another."""
     name, kind = source.program.outputs[source.program.graph.outputs.index(value)], source.program.graph.types[value]
-    done = plan_cross_mesh_transfers(_place(source, name), _place(target, value), kind.shape)
+    done = plan_cross_mesh_transfers(source.place(name), target.place(value), kind.shape)
     return int(done.received.sum()) * kind.itemsize
 
 
@@ -267,12 +271,6 @@ def _cut(program: Program, name: str, whole: Array) -> Shards:
     """Return each device's part of a whole array."""
     bounds = held_bounds(program.values[name].sharding, whole.shape, program.mesh)
     return {device: whole[tuple(slice(*ends) for ends in box)].copy() for device, box in enumerate(bounds.tolist())}
-
-
-def _place(stage: StageProgram, name: str) -> PlacedSharding:
-    mesh = stage.program.mesh
-    numbers = tuple(range(stage.rank * mesh.devices, (stage.rank + 1) * mesh.devices))
-    return PlacedSharding(stage.program.values[name].sharding, mesh, numbers)
 
 
 def _exchange(

@@ -29,6 +29,9 @@ RUNS = [
     ("llama-7b", "2", PipelineRequest(2), 3, {"recompute": "auto", "memory_limit_bytes": 90_000}),
     ("llama-7b", "4", PipelineRequest(2), 4, {"memory_limit_bytes": 45_000}),
     ("mixtral-8x7b", "2", PipelineRequest(4), 2, {}),
+    ("llama-7b", "2", PipelineRequest(2, meshes=(Mesh.parse("2"), Mesh.parse("2x2"))), 3, {}),
+    ("llama-7b", "4", PipelineRequest(3, "zb-h1", 1, tuple(map(Mesh.parse, ("4", "2", "3")))), 3, {}),
+    ("llama-7b", "2x2", PipelineRequest(2, "interleaved", 2, (Mesh.parse("2x2"), Mesh.parse("4"))), 4, {}),
 ]
 
 
@@ -52,6 +55,7 @@ def test_all_stages_equal_the_graph_run_whole(
     assert verdict.verdict == "equal", verdict
     assert verdict.counted_sent_bytes == verdict.predicted_sent_bytes > 0
     assert len(verdict.stages) == len(planned.stages)
+    assert verdict.devices == planned.devices
     for counts, stage in zip(verdict.stages, planned.stages, strict=True):
         assert counts.counted_peak_bytes == counts.predicted_peak_bytes == stage.analysis.peak_bytes
         assert counts.counted_bytes == counts.predicted_bytes

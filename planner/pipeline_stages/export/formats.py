@@ -60,6 +60,7 @@ def _print_layouts(plan: StagePlan, write: Callable[[Program], str]) -> str:
         stages.append(
             {
                 "rank": stage.rank,
+                "devices": list(stage.devices),
                 "split_point": None if begins in seen else begins,
                 "received": [*stage.received, *stage.received_gradients, *stage.received_sums],
                 "sent": [*stage.sent, *stage.sent_gradients, *stage.sent_sums],

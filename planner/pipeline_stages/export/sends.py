@@ -12,7 +12,7 @@ from planner.errors import InvalidSharding
 from planner.ir.sharding import held_bounds
 from planner.ir.transfers import flat_part_bounds
 from planner.pipeline_stages.export.passes import output_name
-from planner.reshard.cross_mesh import PlacedSharding, plan_cross_mesh_transfers
+from planner.reshard.cross_mesh import plan_cross_mesh_transfers
 from planner.run.pipeline import StageProgram
 
 Piece = tuple[tuple[tuple[int, int], ...], int, int]
@@ -40,45 +40,51 @@ class EdgeTables:
 
 def list_edges(stages: Sequence[StageProgram]) -> list[EdgeTables]:
     """Return the values that stages send each other: up, down, and in the update."""
+    return [
+        _fill_tables(stages, EdgeTables(value, number, target))
+        for number, targets in enumerate(list_targets(stages))
+        for value, target in targets.items()
+    ]
+
+
+def list_targets(stages: Sequence[StageProgram]) -> list[Mapping[str, int]]:
+    """Return for each stage the values that it sends, with the numbers of the stages that receive them.
+
+    Stages may pass a value on, so that several send it.
+    """
     target_of = {value: number for number, stage in enumerate(stages) for value in stage.received_sums}
-    edges = []
-    for number, stage in enumerate(stages):
-        targets: Mapping[str, int] = {
+    return [
+        {
             **dict.fromkeys(stage.sent, number + 1),
             **dict.fromkeys(stage.sent_gradients, number - 1),
             **{value: target_of[value] for value in stage.sent_sums},
         }
-        edges += [_fill_tables(stages, EdgeTables(value, number, target)) for value, target in targets.items()]
-    return edges
+        for number, stage in enumerate(stages)
+    ]
 
 
 def _fill_tables(stages: Sequence[StageProgram], edge: EdgeTables) -> EdgeTables:
     source, target = stages[edge.source], stages[edge.target]
-    mesh, shape = source.program.mesh, source.program.graph.types[edge.value].shape
-    layouts = [
-        source.program.values[output_name(source.program, edge.value)].sharding,
-        target.program.values[edge.value].sharding,
-    ]
-    if layouts[0].partial:
+    shape = source.program.graph.types[edge.value].shape
+    ends = source.place(output_name(source.program, edge.value)), target.place(edge.value)
+    if ends[0].sharding.partial:
         raise InvalidSharding("terms sent between stages", where=f"value {edge.value!r}", wanted="a reduced value")
-    numbers = [range(each.rank * mesh.devices, (each.rank + 1) * mesh.devices) for each in (source, target)]
-    ends = [PlacedSharding(layout, mesh, tuple(own)) for layout, own in zip(layouts, numbers, strict=True)]
     done = plan_cross_mesh_transfers(ends[0], ends[1], shape)
-    bounds = [held_bounds(layout, shape, mesh) for layout in layouts]
+    bounds = [held_bounds(place.sharding, shape, place.mesh) for place in ends]
     edge.shapes = [tuple(size) for size in (bounds[1][..., 1] - bounds[1][..., 0]).tolist()]
-    edge.sent, edge.received = [{} for _ in numbers[0]], [{} for _ in numbers[1]]
-    edge.copied = [[] for _ in numbers[1]]
+    edge.sent, edge.received = [{} for _ in source.devices], [{} for _ in target.devices]
+    edge.copied = [[] for _ in target.devices]
     starts, stops = flat_part_bounds(done.cell_sizes[done.copy.cell], done.copy.part, done.copy.parts)
     columns = (done.copy.cell, starts, stops, done.copy.sender, done.copy.receiver)
     for cell, start, stop, sender, receiver in zip(*(each.tolist() for each in columns), strict=True):
         if start < stop:
-            own, other = sender - numbers[0].start, receiver - numbers[1].start
+            own, other = source.devices.index(sender), target.devices.index(receiver)
             pieces = [_piece(done.cells[cell], (start, stop), origin) for origin in (bounds[0][own], bounds[1][other])]
             edge.sent[own].setdefault(receiver, []).append(pieces[0])
             edge.received[other].setdefault(sender, []).append(pieces[1])
     boxes, has_some = done.endpoints.overlaps()
     for device in np.flatnonzero(has_some).tolist():
-        own, other = device - numbers[0].start, device - numbers[1].start
+        own, other = source.devices.index(device), target.devices.index(device)
         whole = 0, int((boxes[device][:, 1] - boxes[device][:, 0]).prod())
         pieces = [_piece(boxes[device], whole, origin) for origin in (bounds[0][own], bounds[1][other])]
         edge.copied[other].append((pieces[0], pieces[1]))

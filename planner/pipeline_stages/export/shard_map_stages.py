@@ -10,7 +10,7 @@ Tasks run in the order of the plan's schedule on every rank, as far as what they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from textwrap import indent
 
@@ -20,10 +20,11 @@ from planner.export.shard_map.programs import GIVEN, held_type, wide_types, writ
 from planner.export.shard_map.py_source import format_value
 from planner.ir.program import Program, is_accumulation
 from planner.pipeline_stages.export.passes import StagePass, list_passes, output_name
+from planner.pipeline_stages.export.sends import list_targets
 from planner.pipeline_stages.export.stage_plan import StagePlan
 from planner.run.pipeline import StageProgram
 
-HEAD = '''"""{stages} pipeline stages on {ranks} ranks of {mesh}, in one process with {world} devices."""
+HEAD = '''"""{stages} pipeline stages on {ranks} ranks of {meshes}, in one process with {world} devices."""
 
 from types import SimpleNamespace
 
@@ -35,12 +36,14 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 GRAPH = {graph!r}
+# By rank of the pipeline: the axes of its mesh, and the number of its first device.
 AXES = {axes!r}
-DEVICES = {devices}
+FIRSTS = {firsts!r}
 MICROBATCHES = {microbatches}
+# By stage: its rank.
 RANKS = {rank_of!r}
 if len(jax.devices()) < {world}:
-    raise RuntimeError(f"devices: got {{len(jax.devices())}}, wanted {world}: ranks times devices of the plan")
+    raise RuntimeError(f"devices: got {{len(jax.devices())}}, wanted {world}: the devices of all ranks")
 # The copies of parameters that two stages hold, with their originals.
 COPIES = {copies!r}
 # By rank of the pipeline: what it runs, the stage, and the micro-batch.
@@ -48,9 +51,10 @@ TASKS = {tasks}
 '''
 RUNTIME = '''def make_mesh(stage):
     """The mesh of a stage: the devices of its rank."""
-    first = RANKS[stage] * DEVICES
-    devices = np.array(jax.devices()[first : first + DEVICES]).reshape(tuple(AXES.values()))
-    return Mesh(devices, tuple(AXES), axis_types=(AxisType.Auto,) * len(AXES))
+    axes, first = AXES[RANKS[stage]], FIRSTS[RANKS[stage]]
+    sizes = tuple(axes.values())
+    devices = np.array(jax.devices()[first : first + int(np.prod(sizes))]).reshape(sizes)
+    return Mesh(devices, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
 class Run:
@@ -62,7 +66,8 @@ class Run:
 
     def is_ready(self, kind, number, mail):
         """Whether what a pass receives has arrived."""
-        return kind not in self.stage.PASSES or all((each, number) in mail for each in self.stage.PASSES[kind][4])
+        received = self.stage.PASSES[kind][4] if kind in self.stage.PASSES else ()
+        return all((value, self.stage.NUMBER, number) in mail for value in received)
 
     def run(self, kind, number=None, mail=None):
         """Run a pass of a micro-batch, or a part of the update."""
@@ -71,12 +76,12 @@ class Run:
         function, reads, makes, dropped, received, sent = self.stage.PASSES[kind]
         own = self.values if number is None else self.flying.setdefault(number, {})
         for value in received:
-            own[value] = self.stage.place(value, mail.pop((value, number or 0)))
+            own[value] = self.stage.place(value, mail.pop((value, self.stage.NUMBER, number or 0)))
         made = function(*[self.find(name, number) for name in reads])
         for name, array in zip(makes, made):
             (self.values if name in self.stage.SUMS else own)[name] = array
         for value, name in sent:
-            mail[value, number or 0] = self.stage.ENDS[name][1](self.find(name, number))
+            mail[value, self.stage.TARGETS[value], number or 0] = self.stage.ENDS[name][1](self.find(name, number))
         for name in dropped:
             own.pop(name, None)
 
@@ -136,15 +141,16 @@ def whole(results):
 def print_shard_map_stages(plan: StagePlan) -> str:
     """Return the module. Raises InvalidSharding, naming value or op, for what jax.shard_map cannot express."""
     with wide_types():
-        listed = [_write_stage(number, stage) for number, stage in enumerate(plan.stages)]
+        pairs = zip(plan.stages, list_targets(plan.stages), strict=True)
+        listed = [_write_stage(number, stage, targets) for number, (stage, targets) in enumerate(pairs)]
     head = HEAD.format(rank_of=tuple(stage.rank for stage in plan.stages), **plan.head_fields)
     helpers = [text.rstrip() for name, text in GIVEN.items() if any(f"{name}(" in each for each in listed)]
     made = ", ".join(f"make_stage_{number}()" for number in range(len(plan.stages)))
     return "\n\n\n".join([head.rstrip(), *helpers, RUNTIME, *listed, f"STAGES = [{made}]\n"])
 
 
-def _write_stage(number: int, stage: StageProgram) -> str:
-    """Return the text of the function that makes a stage."""
+def _write_stage(number: int, stage: StageProgram, targets: Mapping[str, int]) -> str:
+    """Return the text of the function that makes a stage. `targets`: which stages receive what it sends."""
     program = stage.program
     once = replace(program, graph=replace(program.graph, microbatches=1))
     arguments = [name for name, _ in program.arguments]
@@ -155,7 +161,7 @@ def _write_stage(number: int, stage: StageProgram) -> str:
     received = {*stage.received, *stage.received_gradients, *stage.received_sums}
     own = {*stage.sent, *stage.sent_gradients, *stage.sent_sums}
     lines = [
-        f"mesh = make_mesh({number})",
+        f"NUMBER, TARGETS, mesh = {number}, {targets!r}, make_mesh({number})",
         f"ARGUMENTS = {tuple(name for name in arguments if name not in received)!r}",
         f"SUMS = {writer.sums!r}",
         f"DATA = {tuple(name for name in arguments if name in program.stacked - received)!r}",

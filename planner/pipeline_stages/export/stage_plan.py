@@ -45,15 +45,16 @@ class StagePlan:
     @property
     def head_fields(self) -> dict[str, object]:
         """What the head of every module of stages says of the plan, by the name of the field."""
-        mesh, ranks = self.stages[0].program.mesh, len(self.tasks)
+        ranks = self.stages[: len(self.tasks)]
+        meshes = [stage.program.mesh for stage in ranks]
         return {
             "stages": len(self.stages),
-            "ranks": ranks,
-            "mesh": mesh.notation,
-            "world": ranks * mesh.devices,
+            "ranks": len(ranks),
+            "meshes": ", ".join(dict.fromkeys(mesh.notation for mesh in meshes)),
+            "world": sum(mesh.devices for mesh in meshes),
             "graph": self.stages[0].program.graph.name,
-            "axes": dict(zip(mesh.names, mesh.shape, strict=True)),
-            "devices": mesh.devices,
+            "axes": tuple(dict(zip(mesh.names, mesh.shape, strict=True)) for mesh in meshes),
+            "firsts": tuple(stage.devices[0] for stage in ranks),
             "microbatches": self.microbatches,
             "copies": dict(self.copies),
             "tasks": "(\n" + "".join(f"    {tuple(map(tuple, own))!r},\n" for own in self.tasks) + ")",

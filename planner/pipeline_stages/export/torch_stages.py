@@ -29,7 +29,7 @@ from planner.pipeline_stages.export.passes import StagePass, list_passes, output
 from planner.pipeline_stages.export.sends import EdgeTables, list_edges
 from planner.pipeline_stages.export.stage_plan import StagePlan
 
-HEAD = '''"""{stages} pipeline stages on {ranks} ranks of {mesh}, as every process runs them.
+HEAD = '''"""{stages} pipeline stages on {ranks} ranks of {meshes}, as every process runs them.
 
 Import after torch.distributed.init_process_group, with {world} processes: torchrun --nproc-per-node {world} ...
 """
@@ -41,13 +41,15 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 GRAPH = {graph!r}
+# By rank of the pipeline: the axes of its mesh, and the number of its first process.
 AXES = {axes!r}
-DEVICES = {devices}
+FIRSTS = {firsts!r}
 MICROBATCHES = {microbatches}
 if dist.get_world_size() != {world}:
-    raise RuntimeError(f"world size: got {{dist.get_world_size()}}, wanted {world}: ranks times devices of the plan")
-RANK = dist.get_rank() % DEVICES
-FIRST = dist.get_rank() - RANK
+    raise RuntimeError(f"world size: got {{dist.get_world_size()}}, wanted {world}: the devices of all ranks")
+STAGE_RANK = max(rank for rank, first in enumerate(FIRSTS) if first <= dist.get_rank())
+FIRST = FIRSTS[STAGE_RANK]
+RANK = dist.get_rank() - FIRST
 aten = torch.ops.aten
 # The copies of parameters that two stages hold, with their originals.
 COPIES = {copies!r}
@@ -74,12 +76,12 @@ class Run:
         function, reads, makes, dropped, received, sent = self.stage.PASSES[kind]
         own = self.values if number is None else self.flying.setdefault(number, {})
         for value in received:
-            own[value] = receive_value(value, number or 0)
+            own[value] = receive_value(value, self.stage.RECEIVED[value][0], number or 0)
         made = function(*[self.find(name, number) for name in reads])
         for name, array in zip(makes, made):
             (self.values if name in self.stage.SUMS else own)[name] = waited(array)
         for value, name in sent:
-            send_value(value, self.find(name, number), number or 0)
+            send_value(value, self.stage.SENT[value][0], self.find(name, number), number or 0)
         for name in dropped:
             own.pop(name, None)
 
@@ -92,19 +94,19 @@ class Run:
         return self.values[name]
 
 
-def send_value(value, x, number):
+def send_value(value, pair, x, number):
     """Send the pieces of a value to the processes of another stage."""
-    (pieces_to, group, place), x = SENT[value], x.contiguous()
-    if RECEIVED.get(value, (None,) * 5)[3]:
-        KEPT[value, number] = x
+    (pieces_to, group, place), x = SENT[value, pair], x.contiguous()
+    if RECEIVED.get((value, pair), (None,) * 5)[3]:
+        KEPT[value, pair, number] = x
     for peer, pieces in pieces_to:
         elements = torch.cat([piece_of(x, piece) for piece in pieces]).view(torch.uint8)
         PENDING.append((dist.isend(elements, peer, group=group, tag=number * len(VALUES) + place), elements))
 
 
-def receive_value(value, number):
+def receive_value(value, pair, number):
     """Return a value that another stage sends, as this process holds it."""
-    shape, dtype, pieces_from, copied, group, place = RECEIVED[value]
+    shape, dtype, pieces_from, copied, group, place = RECEIVED[value, pair]
     made = torch.zeros(shape, dtype=dtype)
     for peer, pieces in pieces_from:
         sizes = [stop - start for _, start, stop in pieces]
@@ -112,7 +114,7 @@ def receive_value(value, number):
         dist.recv(elements.view(torch.uint8), peer, group=group, tag=number * len(VALUES) + place)
         for piece, each in zip(pieces, elements.split(sizes)):
             put(made, piece, each)
-    kept = KEPT.pop((value, number)) if copied else None
+    kept = KEPT.pop((value, pair, number)) if copied else None
     for piece, there in copied:
         put(made, there, piece_of(kept, piece))
     return made
@@ -131,7 +133,7 @@ def local(arrays):
 def program(held):
     """Run a step, and return the results of each stage of this process by name."""
     runs = {number: Run(stage, each) for (number, stage), each in zip(STAGES.items(), held)}
-    for kind, number, microbatch in TASKS[FIRST // DEVICES]:
+    for kind, number, microbatch in TASKS[STAGE_RANK]:
         runs[number].run(kind, microbatch)
     for kind in ("first", "update"):
         for run in runs.values():
@@ -153,42 +155,43 @@ def advance(held, results):
 def whole(results):
     """The whole results of all stages by name, on every process."""
     mine = []
-    for stage, made in zip(STAGES.values(), results):
+    for (number, stage), made in zip(STAGES.items(), results):
         for name, tensor in made.items():
             flat = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            mine.append((name, flat.reshape(-1).view(torch.uint8), flat.dtype, flat.shape, stage.RESULTS[name]))
+            raw = flat.reshape(-1).view(torch.uint8)
+            mine.append(((number, name), raw, flat.dtype, flat.shape, stage.RESULTS[name]))
     shards = [None] * dist.get_world_size()
     dist.all_gather_object(shards, mine)
     found = {}
     for process in shards:
-        for name, raw, dtype, shape, held in process:
-            found.setdefault(name, ([], held))[0].append(raw.view(dtype).reshape(shape))
-    return {name: joined(parts, *held) for name, (parts, held) in found.items()}'''
+        for key, raw, dtype, shape, held in process:
+            found.setdefault(key, ([], held))[0].append(raw.view(dtype).reshape(shape))
+    return {name: joined(parts, *held) for (_, name), (parts, held) in found.items()}'''
 TAIL = """# Every process makes every group, in this order: those of stages, then one for each pair of stages and way.
 GROUPS = {{key: dist.new_group(members) for key, members in {groups}.items()}}
 MAKERS = {makers}
-STAGES = {{number: make() for number, make in MAKERS[FIRST // DEVICES].items()}}
+STAGES = {{number: make() for number, make in MAKERS[STAGE_RANK].items()}}
 VALUES = {values!r}
 PENDING, KEPT = [], {{}}
-# By value: what this process sends to whom, and what it receives from whom.
+# By value and pair of stages: what this process sends to whom, and what it receives from whom.
 SENT, RECEIVED = {{}}, {{}}
 for stage in STAGES.values():
     for value, (pair, sent) in stage.SENT.items():
-        SENT[value] = sent[RANK], GROUPS["send", *pair], VALUES.index(value)
+        SENT[value, pair] = sent[RANK], GROUPS["send", *pair], VALUES.index(value)
     for value, (pair, dtype, received) in stage.RECEIVED.items():
-        RECEIVED[value] = received[RANK][0], dtype, *received[RANK][1:], GROUPS["send", *pair], VALUES.index(value)
+        group, place = GROUPS["send", *pair], VALUES.index(value)
+        RECEIVED[value, pair] = received[RANK][0], dtype, *received[RANK][1:], group, place
 """
 
 
 def print_torch_stages(plan: StagePlan) -> str:
     """Return the module. Raises InvalidSharding, naming op or value, for what PyTorch cannot express."""
-    edges, mesh = list_edges(plan.stages), plan.stages[0].program.mesh
-    listed, groups = [], dict[tuple[object, ...], list[int]]()
+    edges, listed, groups = list_edges(plan.stages), [], dict[tuple[object, ...], list[int]]()
     for number, stage in enumerate(plan.stages):
         text, axes = _write_stage(plan, number, edges)
         listed.append(text)
-        for each in (each for own in sorted(axes) for each in mesh.groups(own).tolist()):
-            members = [stage.rank * mesh.devices + device for device in sorted(each)]
+        for each in (each for own in sorted(axes) for each in stage.program.mesh.groups(own).tolist()):
+            members = [stage.devices[device] for device in sorted(each)]
             groups[tuple(members)] = members
     groups |= {("send", edge.source, edge.target): _list_members(plan, edge) for edge in edges}
     ranks = len(plan.tasks)
@@ -206,9 +209,7 @@ def print_torch_stages(plan: StagePlan) -> str:
 
 def _list_members(plan: StagePlan, edge: EdgeTables) -> list[int]:
     """Return the processes of the two stages between which a value goes."""
-    mesh = plan.stages[0].program.mesh
-    ranks = sorted({plan.stages[number].rank for number in (edge.source, edge.target)})
-    return [rank * mesh.devices + device for rank in ranks for device in range(mesh.devices)]
+    return sorted({device for number in (edge.source, edge.target) for device in plan.stages[number].devices})
 
 
 def _write_stage(plan: StagePlan, number: int, edges: Sequence[EdgeTables]) -> tuple[str, set[Axes]]:
