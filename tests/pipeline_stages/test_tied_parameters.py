@@ -134,6 +134,7 @@ RUNS = [
     (PipelineRequest(2), 1),
     (PipelineRequest(3, "zb-h1"), 3),
     (PipelineRequest(2, "interleaved", 2), 2),
+    (PipelineRequest(3, meshes=(MESH, Mesh.parse("2x2"), Mesh.parse("3"))), 3),
 ]
 
 
