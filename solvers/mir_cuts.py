@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.problem import Problem
 from solvers.problem_arrays import ProblemArrays, compute_offsets, segment_positions
 
@@ -77,12 +78,25 @@ def usage_at(arrays: ProblemArrays, time_step: int) -> Integers:
 
 def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
     """Return the bytes in use at each time step, edges left out, for these values of the strategies (flat)."""
-    change, spans = np.zeros(arrays.time_steps + 1), arrays.span_node
-    span = np.repeat(np.arange(spans.size), arrays.counts[spans])
-    used = np.bincount(span, arrays.span_usage * point[arrays.strategies_at(spans)], spans.size)
-    np.add.at(change, arrays.span_start, used)
-    np.add.at(change, arrays.span_stop, -used)
+    change = np.zeros(arrays.time_steps + 1)
+    _add_usage(
+        arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, arrays.span_at, arrays.span_usage,
+        np.asarray(point, np.float64), change,
+    )  # fmt: skip
     return np.cumsum(change)[:-1]
+
+
+@cached_njit(nogil=True, error_model="numpy")
+def _add_usage(node_start, span_node, starts, stops, span_at, span_usage, point, change):  # type: ignore[no-untyped-def]
+    """Add what each span uses to `change` where it starts, and then subtract it where it stops."""
+    used = np.zeros(span_node.size)
+    for q in range(span_node.size):
+        first = node_start[span_node[q]]
+        for x in range(node_start[span_node[q] + 1] - first):
+            used[q] += span_usage[span_at[q] + x] * point[first + x]
+        change[starts[q]] += used[q]
+    for q in range(span_node.size):
+        change[stops[q]] -= used[q]
 
 
 def price_usage(arrays: ProblemArrays, multipliers: Mapping[int, float]) -> Floats:

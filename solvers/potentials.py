@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.model import IMPOSSIBLE
 from solvers.oriented_graph import OrientedGraph
 from solvers.problem_arrays import compute_offsets
@@ -119,6 +120,15 @@ def _scale_cost(cost: Integers, scale: FixedPoint) -> Integers:
     return np.where(cost >= IMPOSSIBLE, largest, np.minimum(cost, largest)) * scale.factor
 
 
+@cached_njit(nogil=True, error_model="numpy")
+def _add_prices(node_start, span_node, span_at, span_usage, multiplier, shift, total):  # type: ignore[no-untyped-def]
+    """Add what each strategy's usage in each span costs to `total`; multiplier: the numerator by span."""
+    for q in range(span_node.size):
+        first = node_start[span_node[q]]
+        for x in range(node_start[span_node[q] + 1] - first):
+            total[first + x] += (multiplier[q] * span_usage[span_at[q] + x]) >> shift
+
+
 class LagrangianCosts:
     """Computes the potentials of a problem at given multipliers; edges with equal matrices and multipliers share one
     copy."""
@@ -134,8 +144,6 @@ class LagrangianCosts:
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
         self.largest_usage = int(max(arrays.span_usage.max(initial=0), arrays.pair_usage.max(initial=0)))
-        self._span_sizes = arrays.counts[arrays.span_node]
-        self._strategy = arrays.strategies_at(arrays.span_node)
         self._unpriced: tuple[Integers, Integers] | None = None
 
     def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
@@ -151,9 +159,10 @@ class LagrangianCosts:
         """Return the cost of each strategy's usage at these multipliers, in scaled units."""
         arrays = self._arrays
         multiplier = exact.over(arrays.span_start, arrays.span_stop, arrays.time_steps)
-        terms = (np.repeat(multiplier, self._span_sizes) * arrays.span_usage) >> exact.shift
         total = np.zeros(arrays.cost.size, np.int64)
-        np.add.at(total, self._strategy, terms)
+        _add_prices(
+            arrays.node_start, arrays.span_node, arrays.span_at, arrays.span_usage, multiplier, exact.shift, total
+        )
         return total
 
     def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:
