@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources 497ae297e6bf77564efb595a3e96db18a78534a0a237be772f1783180d11ec65. It contains:
+Built by "make pages" from web/, sources 86f57ac4d6509f14b3ac3a3b8f412ef020693c233806e4bf1ac725ba3d4e79a2. It contains:
 
 @dagrejs/dagre 3.1.3
 

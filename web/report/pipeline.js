@@ -1,6 +1,7 @@
 // The plan of a pipeline: its figures, the schedule as a Gantt chart with a row for each rank, and the stages.
 
 import { bar, facts, h, resized, s, table, tint } from "./elements.js";
+import { mesh } from "./summary.js";
 import { bytes, count, marks, share, time } from "./units.js";
 
 const KINDS = ["forward", "backward", "weight", "update", "send"];
@@ -22,6 +23,7 @@ export function pipelineView(plan) {
       facts([
         ["schedule", `${schedule.name}, ${count(schedule.microbatches)} micro-batches`],
         ["devices", `${count(cost.devices)} in ${count(schedule.ranks)} ranks`],
+        ["mesh of each rank", plan.request.pipeline.meshes?.join(" / ") ?? mesh(plan)],
         ["expected between", cost.low_s && `${time(cost.low_s)} and ${time(cost.high_s)}`],
         ["bubble", share(cost.bubble)],
         ["model FLOPs utilisation", share(cost.mfu)],
