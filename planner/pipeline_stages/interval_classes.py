@@ -33,13 +33,19 @@ class IntervalClasses:
 
     def list_equal(self, first: int, last: int) -> list[Span]:
         """Return all intervals whose graphs equal that of `[first, last]`, itself among them."""
-        length = last - first
+        return self._sort(last - first)[self._describe(first, last)]
+
+    def list_classes(self, length: int) -> list[list[Span]]:
+        """Return all intervals of so many units, by class, in order."""
+        return list(self._sort(length).values())
+
+    def _sort(self, length: int) -> dict[Description, list[Span]]:
         if length not in self.by_class:
             spans: dict[Description, list[Span]] = defaultdict(list)
             for begin in range(self.units.count - length + 1):
                 spans[self._describe(begin, begin + length)].append((begin, begin + length))
             self.by_class[length] = spans
-        return self.by_class[length][self._describe(first, last)]
+        return self.by_class[length]
 
     def _describe(self, first: int, last: int) -> Description:
         unit, number = self._sequence

@@ -32,7 +32,7 @@ def find_partition(costs: Costs, second: Costs | None = None) -> Partition | Non
 
     None where no partition has a finite cost.
     """
-    least = join_prefixes(costs, np.maximum)[0][-1, -1]
+    least = join_prefixes(costs, np.maximum)[-1, -1]
     if not np.isfinite(least):
         return None
     summed = second if second is not None else costs
@@ -43,12 +43,12 @@ def find_partition(costs: Costs, second: Costs | None = None) -> Partition | Non
 
 def find_cheapest(costs: Costs) -> tuple[Cuts, float] | None:
     """Return the partition whose sum of costs is least, and the sum, or None where no sum is finite."""
-    least, came = join_prefixes(costs, np.add)
+    least = join_prefixes(costs, np.add)
     if not np.isfinite(least[-1, -1]):
         return None
     cuts = [costs[0].shape[0] - 1]
-    for position in range(len(costs), 0, -1):
-        cuts.append(int(came[position, cuts[-1]]))
+    for before, cost in zip(least[-2::-1], reversed(costs), strict=True):
+        cuts.append(int(np.argmin(before[: cuts[-1]] + cost[: cuts[-1], cuts[-1]])))
     return tuple(reversed(cuts)), float(least[-1, -1])
 
 
@@ -93,23 +93,21 @@ def sum_intervals(costs: Costs, listed: Integers) -> NDArray[np.float64]:
     return total
 
 
-def join_prefixes(costs: Costs, join: np.ufunc) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Return, for each number of intervals and each end, the least joined cost, and where its last interval begins."""
+def join_prefixes(costs: Costs, join: np.ufunc) -> NDArray[np.float64]:
+    """Return, for each number of first intervals and each end, the least joined cost."""
     size = costs[0].shape[0]
     least = np.full((len(costs) + 1, size), np.inf)
-    came = np.zeros((len(costs) + 1, size), np.intp)
     least[0, 0] = -np.inf if join is np.maximum else 0.0
     ends = np.arange(size)
-    forward = ends[:, None] < ends[None, :]
     for position, cost in enumerate(costs, 1):
-        joined = np.where(forward, join(least[position - 1][:, None], cost), np.inf)
-        came[position] = joined.argmin(axis=0)
-        least[position] = joined[came[position], ends]
-    return least, came
+        begins = np.flatnonzero(least[position - 1] < np.inf)
+        joined = np.where(begins[:, None] < ends, join(least[position - 1, begins, None], cost[begins]), np.inf)
+        least[position] = joined.min(axis=0, initial=np.inf)
+    return least
 
 
 def join_suffixes(costs: Costs, join: np.ufunc) -> NDArray[np.float64]:
     """Return, for each number of intervals and each begin, the least joined cost of so many last intervals."""
     turned = [cost[::-1, ::-1].T for cost in reversed(costs)]
-    least: NDArray[np.float64] = join_prefixes(turned, join)[0][:, ::-1]
+    least: NDArray[np.float64] = join_prefixes(turned, join)[:, ::-1]
     return least

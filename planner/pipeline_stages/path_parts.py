@@ -8,35 +8,50 @@ as many micro-batches as make a plan of slow passes and one of a slow update tak
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 from planner.pipeline_stages.interval_bounds import Span
 from planner.pipeline_stages.partition import Cuts
 from planner.pipeline_stages.pipeline_plan import PlannedStage
 from planner.pipeline_stages.stage_costs import Part
 from planner.pipeline_stages.stage_graph import StageGraph
-from planner.pipeline_stages.stage_plans import ALONE
+from planner.pipeline_stages.stage_plans import ALONE, Held
 from planner.pipeline_stages.step_bounds import StepBounds
 from planner.planning.plan_types import Plan
 
 
-def certify_cuts(bounds: StepBounds, cuts: Cuts, is_enough: Callable[[], bool]) -> bool:
+def certify_cuts(bounds: StepBounds, cuts: Cuts, is_enough: Callable[[], bool] | None) -> bool:
     """Solve bounds of the stages of a partition, and return whether any was not known yet.
 
     First those by which paths are bounded: of a short step of stage 0, and of the passes of each stage, the longest
-    first, until they are enough. Where all of these are known, of whole steps.
+    first, until they are enough. Where all of these are known, of whole steps. Before them, where not all are wanted,
+    those that hold at every stage, with as many micro-batches in flight as the one that has fewest, which hardly cost
+    less than with more: of runs of units that all intervals are sums of, and then of these intervals.
+
+    is_enough  whether no more bounds are wanted; None: all are
     """
-    spans = list(pairwise(cuts))
-    passes = [bounds.costs.matrix(number, "passes")[span] for number, span in enumerate(spans)]
+    spans, costs = list(pairwise(cuts)), bounds.costs
+    passes = [costs.matrix(number, "passes")[span] for number, span in enumerate(spans)]
     longest = sorted(list_inwards(len(spans)), key=lambda number: -passes[number])
+    if is_enough is not None:
+        fewest = min(after for after, _ in bounds.held), min(late for _, late in bounds.held)
+        if _certify_runs(bounds, max(last - first for first, last in spans), fewest):
+            return True
+        for part in ("loop", "step"):
+            new = [costs.of_stage(number).certify(part, *spans[number], held=fewest) for number in longest]
+            if any(new):
+                return True
     through: list[tuple[Part, int]] = [("through", number) for number in longest if bounds.schedule.is_split]
     met: list[tuple[Part, int]] = [*((count, 0) for count in bounds.counts), *(("loop", n) for n in longest), *through]
     whole: list[tuple[Part, int]] = [(part, number) for number in longest for part in ("step", "long")]
-    return any(_certify_parts(bounds, spans, parts, is_enough=is_enough) for parts in (met, whole))
+    return any(_certify_parts(bounds, spans, parts, is_enough) for parts in (met, whole))
 
 
 def _certify_parts(
-    bounds: StepBounds, spans: Sequence[Span], parts: Sequence[tuple[Part, int]], *, is_enough: Callable[[], bool]
+    bounds: StepBounds,
+    spans: Sequence[Span],
+    parts: Sequence[tuple[Part, int]],
+    is_enough: Callable[[], bool] | None,
 ) -> bool:
     """Solve bounds of parts of stages, given by their number, until they are enough."""
     is_new = False
@@ -45,8 +60,24 @@ def _certify_parts(
         held = ALONE if part == "through" else bounds.held[number]
         if bounds.costs.of_stage(number).certify(part, *spans[number], held=held):
             is_new = True
-            if is_enough():
+            if is_enough is not None and is_enough():
                 break
+    return is_new
+
+
+def _certify_runs(bounds: StepBounds, longest: int, held: Held) -> bool:
+    """Solve bounds of runs of 2, 4, 8, ... units, and return whether any was not known yet.
+
+    One run is solved for all equal ones, and none that no other equals, but at the ends.
+    """
+    is_new, count = False, bounds.costs.units.count
+    split: list[Part] = ["through"] if bounds.schedule.is_split else []
+    for costs, power in product(bounds.costs.distinct, range(1, longest.bit_length())):
+        runs = costs.classes.list_classes(1 << power)
+        for run in (each for each in runs if len(each) > 1 or each[0][0] == 0 or each[0][1] == count):
+            for part in ("loop", "step", *bounds.counts, *split):
+                bounds.costs.deadline.check()
+                is_new |= costs.certify(part, *run[0], held=ALONE if part == "through" else held)
     return is_new
 
 

@@ -57,6 +57,7 @@ class StageSearchResult:
 class StageSearch:
     """A search over the partitions of units into the stages of a schedule.
 
+    waiting     steps, cuts and plans of partitions whose time may be shifted
     fastest_ps  the work of all ranks in the fastest standard layouts, whether or not they fit; 0: not known
     """
 
@@ -73,6 +74,7 @@ class StageSearch:
     known: tuple[int, float, tuple[int, ...]] | None = None
     balanced: Cuts | None = None
     fastest_ps: float = 0.0
+    waiting: list[tuple[float, Cuts, list[Plan]]] = field(default_factory=list)
     parts: PartsReceiver = field(default_factory=PartsReceiver)
 
     def __post_init__(self) -> None:
@@ -84,8 +86,10 @@ class StageSearch:
             if self.balanced is not None:
                 self._plan_balanced(self.balanced)
             self._try_best()
+            self._shift_waiting()
             for cuts in self._list_others():
                 self._try(cuts)
+                self._shift_waiting()
         except TimeLimitReached:
             self.is_cut_short = True
         return self.leave()
@@ -155,8 +159,9 @@ class StageSearch:
 
         Return whether any was not known yet.
         """
-        best = (0, *(one.stage.last for one in self.best))
-        return certify_cuts(self.bounds, cuts, lambda: cuts != best and self._bound_of(cuts) >= self._bound_of(best))
+        best, bound = (0, *(one.stage.last for one in self.best)), self.bounds.bound_cuts
+        is_enough = None if cuts == best else lambda: bound(cuts, self.step_ps) >= bound(best, self.step_ps)
+        return certify_cuts(self.bounds, cuts, is_enough)
 
     def _list_others(self) -> Iterator[Cuts]:
         """Yield partitions that may be better, as long as there is work to do."""
@@ -167,7 +172,7 @@ class StageSearch:
             if self._is_worked_out():
                 self.is_cut_short = True
                 return
-            if cuts not in self.tried and self._bound_of(cuts) < self.step_ps:
+            if cuts not in self.tried and self.bounds.bound_cuts(cuts, self.step_ps) < self.step_ps:
                 yield cuts
 
     def _is_worked_out(self) -> bool:
@@ -190,10 +195,7 @@ class StageSearch:
         self._plan_each(cuts, plans)
 
     def _plan_each(self, cuts: Cuts, plans: list[Plan]) -> None:
-        """Plan each stage of a partition, from plans that equal stages share, and solve bounds of them.
-
-        Where the gap stays open, other shares of passes and update are tried.
-        """
+        """Plan each stage of a partition, from plans that equal stages share, and solve bounds of them."""
         spans = list(pairwise(cuts))
         for number in list_inwards(len(spans)):
             self.costs.deadline.check()
@@ -202,8 +204,14 @@ class StageSearch:
         if not self._is_closed():
             weigh_first(self.bounds, spans[0], plans[0])
             self._certify(cuts)
-        if not self._is_closed() and step * (1 - SHIFT) < self.step_ps:
-            self._shift_time(cuts, plans, step)
+        self.waiting.append((step, cuts, plans))
+
+    def _shift_waiting(self) -> None:
+        """Try other shares of passes and update in the partitions that were planned, where the gap is still open."""
+        waiting, self.waiting = sorted(self.waiting, key=lambda one: one[:2]), []
+        for step, cuts, plans in waiting:
+            if not self._is_closed() and step * (1 - SHIFT) < self.step_ps:
+                self._shift_time(cuts, plans, step)
 
     def _shift_time(self, cuts: Cuts, plans: list[Plan], step: float) -> None:
         """Try plans that take more time for passes or for the update than those of the shortest work of each stage.
@@ -289,6 +297,3 @@ class StageSearch:
         if self.known != state:
             self.known, self.least = state, self.bounds.find_least(self.step_ps)
         return self.least
-
-    def _bound_of(self, cuts: Cuts) -> float:
-        return self.bounds.bound_cuts(cuts, self.step_ps)

@@ -35,7 +35,7 @@ from planner.pipeline_stages.content import Content, describe_content
 from planner.pipeline_stages.interval_bounds import Matrix, Span, raise_bounds, sum_parts
 from planner.pipeline_stages.paths import PathPart
 from planner.pipeline_stages.stage_graph import StageGraph
-from planner.pipeline_stages.stage_plans import ALONE, SHARE, Held, StagePlans, is_within
+from planner.pipeline_stages.stage_plans import ALONE, Held, StagePlans, is_within
 from planner.pipeline_stages.unit_floors import Times, UnitFloors
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import MAX_MICROBATCHES
@@ -45,6 +45,8 @@ LONG = 64
 """How many times as many micro-batches a long step has at most."""
 FEW = 2, 4
 """Micro-batches of short steps."""
+PART_SHARE, UNIT_SHARE = 0.05, 0.01
+"""Shares of the time that is left which a bound of a part, and one of a single unit, may take."""
 PART_GAP = 2.5e-4
 """The gap to which lower bounds of parts of a step are solved, where the request's is smaller."""
 
@@ -109,7 +111,7 @@ class StageCosts(StagePlans):
         known.update(dict.fromkeys(self.classes.list_equal(first, last), bound))
         return True
 
-    def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE) -> float:
+    def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE, *, share: float = PART_SHARE) -> float:
         count = self.count_microbatches(part)
         match part:
             case _ if count is not None:
@@ -127,7 +129,7 @@ class StageCosts(StagePlans):
         key = describe_content(graph)
         if key not in self.bounds:
             known = [] if count is None else self._list_choices(graph, key)
-            self.bounds[key] = self._find_bound_between(key) or self._solve_bound(graph, known)
+            self.bounds[key] = self._find_bound_between(key) or self._solve_bound(graph, known, share)
         return self.bounds[key][0]
 
     def _find_bound_between(self, key: Content) -> tuple[float, float] | None:
@@ -147,11 +149,11 @@ class StageCosts(StagePlans):
         own = {op.id for op in graph.ops if op.id in self.units.unit_of or (op.accumulates and op.inputs[0] in added)}
         return frozenset(op.id for op in graph.ops) - own
 
-    def _solve_bound(self, graph: Graph, known: list[Choice]) -> tuple[float, float]:
+    def _solve_bound(self, graph: Graph, known: list[Choice], share: float) -> tuple[float, float]:
         """Return the lower bound and the cost found, both infinite where nothing fits."""
         self.solved_ops += len(graph.ops)
         plain = replace(self.request, microbatches=1, global_batch=None, layout=None)
-        request, _ = self._limit_time(replace(plain, gap=self._part_gap), SHARE)
+        request, _ = self._limit_time(replace(plain, gap=self._part_gap), share)
         try:
             solution = pipeline.solve_choice(graph, self.model, request, known=known).solution
         except TimeLimitReached:
@@ -191,7 +193,7 @@ class StageCosts(StagePlans):
         each = self.unit_bounds.setdefault(part, np.full(self.units.count, np.nan))
         for unit in np.flatnonzero(np.isnan(each)).tolist():
             if np.isnan(each[unit]) and self.units_until.left_s != 0.0:
-                bound = self._bound(part, self.stage(unit, unit + 1))
+                bound = self._bound(part, self.stage(unit, unit + 1), share=UNIT_SHARE)
                 each[[first for first, _ in self.classes.list_equal(unit, unit + 1)]] = bound
         self.is_unfit |= np.isinf(each)
         return np.fmax(each, self._floor_units(part))

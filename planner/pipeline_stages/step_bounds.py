@@ -126,7 +126,7 @@ class StepBounds:
 def _find_left(tables: Costs, most: float) -> list[Mask]:
     """Return which intervals are in a partition whose bounds are all below `most`."""
     below = [np.where(table < most, 0.0, np.inf) for table in tables]
-    before, after = join_prefixes(below, np.add)[0], join_suffixes(below, np.add)
+    before, after = join_prefixes(below, np.add), join_suffixes(below, np.add)
     forward = np.triu(np.ones_like(tables[0], bool), 1)
     return [
         forward & np.isfinite(before[k][:, None] + one + after[len(tables) - k - 1][None, :])
@@ -151,7 +151,7 @@ class _Round:
         """Return the bounds by position and interval: a path takes the least sum over all partitions with it there."""
         tables = [work.copy() for work in self.bounds.list_own_work()]
         for terms in self._list_paths():
-            before, after = join_prefixes(terms, np.add)[0], join_suffixes(terms, np.add)
+            before, after = join_prefixes(terms, np.add), join_suffixes(terms, np.add)
             for stage, term in enumerate(terms):
                 around = before[stage][:, None] + after[len(terms) - stage - 1][None, :]
                 tables[stage] = np.maximum(tables[stage], around + term)
