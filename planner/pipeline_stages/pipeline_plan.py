@@ -238,6 +238,11 @@ def list_exchanges(stages: Sequence[PlannedStage], ranks: int) -> tuple[Send, ..
     )
 
 
+def join_cuts(stages: Sequence[PlannedStage]) -> tuple[int, ...]:
+    """Return where stages that follow each other begin and end."""
+    return 0, *(one.stage.last for one in stages)
+
+
 def list_meshes(stages: Sequence[PlannedStage], ranks: int) -> tuple[Mesh, ...]:
     """Return the mesh of each rank, which is that of its stages."""
     return tuple(one.plan.model.mesh for one in stages[:ranks])

@@ -2,15 +2,14 @@
 
 A table of lower bounds says for each interval and position how long a step takes at least with that stage there
 (`planner.pipeline_stages.step_bounds`). The partition whose largest bound is least bounds all partitions from below.
-Its stages are planned, which makes their bounds larger, and so on until the best of all does not change; it is
-simulated with each new partition. Then all other partitions whose bounds leave room for a better step are tried in
-turn, until the gap is closed or WORK is done; within a time limit, as long as there is time.
+Its stages are planned, which makes their bounds larger, and so on until the best of all does not change. Plans for
+other shares of passes and update are tried once the best partition's bound is further from its step than from the bound
+of all. At last all others whose bounds leave room are tried, until the gap is closed or WORK or the time is up.
 
 Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts
 (`StageSearch.try_standard`), so that there is an answer before anything is solved. Every partition is first tried with
 one plan for all stages of equal content, that of the one with most micro-batches in flight, and then with a plan for
-each, before bounds of other partitions are solved. Where that is the best so far, its stages are tried with what they
-receive in parts (`planner.pipeline_stages.received_parts`).
+each, before bounds of others are solved. The best so far is tried with what stages receive in parts (`received_parts`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import numpy as np
 from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.partition import Cuts, Partition, find_cheapest, list_partitions
 from planner.pipeline_stages.path_parts import certify_cuts, list_inwards, weigh_first
-from planner.pipeline_stages.pipeline_plan import PlannedStage, simulate_stages
+from planner.pipeline_stages.pipeline_plan import PlannedStage, join_cuts, simulate_stages
 from planner.pipeline_stages.rank_costs import RankCosts
 from planner.pipeline_stages.received_parts import PartsReceiver
 from planner.pipeline_stages.schedules import PipelineSchedule
@@ -144,22 +143,19 @@ class StageSearch:
         """
         while not self._is_closed():
             found = self._least()
-            if found is None or found.cuts in self.tried:
+            if found is None or found.cuts in self.tried or self._is_over():
                 return
-            if self.tried and self.costs.is_hopeless:
-                return
-            if self.tried and self._is_worked_out():
-                self.is_cut_short = True
-                return
-            if not self.is_planned or not self._certify(found.cuts):
+            if self.waiting and self.bounds.is_own_gap(join_cuts(self.best), self.step_ps, found.largest):
+                self._shift_waiting()
+            elif not self.is_planned or not self._certify(found.cuts):
                 self._try(found.cuts)
 
     def _certify(self, cuts: Cuts) -> bool:
-        """Solve bounds of a partition, unless it is that of the best until they are as large as those of the best.
+        """Solve bounds of a partition, those of another than the best until they are as large as the best one's.
 
         Return whether any was not known yet.
         """
-        best, bound = (0, *(one.stage.last for one in self.best)), self.bounds.bound_cuts
+        best, bound = join_cuts(self.best), self.bounds.bound_cuts
         is_enough = None if cuts == best else lambda: bound(cuts, self.step_ps) >= bound(best, self.step_ps)
         return certify_cuts(self.bounds, cuts, is_enough)
 
@@ -167,16 +163,17 @@ class StageSearch:
         """Yield partitions that may be better, as long as there is work to do."""
         for cuts in list_partitions(self.bounds.list_tables(self.step_ps), self.step_ps):
             self.costs.deadline.check()
-            if self._is_closed() or self.costs.is_hopeless:
-                return
-            if self._is_worked_out():
-                self.is_cut_short = True
+            if self._is_closed() or self._is_over():
                 return
             if cuts not in self.tried and self.bounds.bound_cuts(cuts, self.step_ps) < self.step_ps:
                 yield cuts
 
-    def _is_worked_out(self) -> bool:
-        return self.costs.deadline.seconds is None and self.costs.solved_ops >= WORK
+    def _is_over(self) -> bool:
+        """Return whether no further partition is tried: a unit fits in no stage, or WORK is done."""
+        is_worked_out = self.costs.deadline.seconds is None and self.costs.solved_ops >= WORK
+        is_hopeless = bool(self.tried) and self.costs.is_hopeless
+        self.is_cut_short |= bool(self.tried) and is_worked_out and not is_hopeless
+        return bool(self.tried) and (is_hopeless or is_worked_out)
 
     def _is_closed(self) -> bool:
         return bool(self.step_ps < np.inf and self.step_ps - self._bound() <= self.gap * self.step_ps)

@@ -122,6 +122,11 @@ class StepBounds:
         is_left = [self.costs.units.may_be_stages for _ in self.held]
         return float(_Round(self, most, is_left).bound_all(np.array([cuts]))[0])
 
+    def is_own_gap(self, cuts: Cuts, step: float, bound: float) -> bool:
+        """Return whether the step of a partition is further from its own bound than that is from the bound of all."""
+        own = self.bound_cuts(cuts, step)
+        return step - own >= own - bound
+
 
 def _find_left(tables: Costs, most: float) -> list[Mask]:
     """Return which intervals are in a partition whose bounds are all below `most`."""
