@@ -43,6 +43,8 @@ from planner.pipeline_stages.schedules import PipelineSchedule
 ROUNDS = 3
 MAX_LISTED = 20_000
 """Partitions of which each is bounded for itself."""
+OWN_SHARE = 0.25
+"""Share of a gap from which on better plans of the same stages are worth more than bounds of others."""
 Mask = NDArray[np.bool_]
 Row = NDArray[np.float64]
 Meets = tuple[tuple[PathPart, float], ...]
@@ -123,9 +125,8 @@ class StepBounds:
         return float(_Round(self, most, is_left).bound_all(np.array([cuts]))[0])
 
     def is_own_gap(self, cuts: Cuts, step: float, bound: float) -> bool:
-        """Return whether the step of a partition is further from its own bound than that is from the bound of all."""
-        own = self.bound_cuts(cuts, step)
-        return step - own >= own - bound
+        """Return whether OWN_SHARE of the gap from a partition's step to the bound of all is above its own bound."""
+        return step - self.bound_cuts(cuts, step) >= OWN_SHARE * (step - bound)
 
 
 def _find_left(tables: Costs, most: float) -> list[Mask]:
