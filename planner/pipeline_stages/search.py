@@ -3,7 +3,8 @@
 A table of lower bounds says for each interval and position how long a step takes at least with that stage there
 (`planner.pipeline_stages.step_bounds`). The partition whose largest bound is least bounds all partitions from below.
 Its stages are planned, which makes their bounds larger, and so on until the best of all does not change. Plans for
-other shares of passes and update are tried once a good part of the gap is above the best partition's own bound. At last all others whose bounds leave room are tried, until the gap is closed or WORK or the time is up.
+other shares of passes and update are tried once a good part of the gap is above the best partition's own bound. At last
+all others whose bounds leave room are tried, until the gap is closed or WORK or the time is up.
 
 Where time is limited, the first partition balances the least times of the stages' ops, with stages in standard layouts
 (`StageSearch.try_standard`), so that there is an answer before anything is solved. Every partition is first tried with
