@@ -66,13 +66,13 @@ def _certify_parts(
 
 
 def _certify_runs(bounds: StepBounds, longest: int, held: Held) -> bool:
-    """Solve bounds of runs of 2, 4, 8, ... units, and return whether any was not known yet.
+    """Solve bounds of runs of 2, 4, 8, ... units, up to half of the longest stage; return whether any is new.
 
     One run is solved for all equal ones, and none that no other equals, but at the ends.
     """
     is_new, count = False, bounds.costs.units.count
     split: list[Part] = ["through"] if bounds.schedule.is_split else []
-    for costs, power in product(bounds.costs.distinct, range(1, longest.bit_length())):
+    for costs, power in product(bounds.costs.distinct, range(1, longest.bit_length() - 1)):
         runs = costs.classes.list_classes(1 << power)
         for run in (each for each in runs if len(each) > 1 or each[0][0] == 0 or each[0][1] == count):
             for part in ("loop", "step", *bounds.counts, *split):

@@ -35,7 +35,7 @@ from planner.pipeline_stages.content import Content, describe_content
 from planner.pipeline_stages.interval_bounds import Matrix, Span, raise_bounds, sum_parts
 from planner.pipeline_stages.paths import PathPart
 from planner.pipeline_stages.stage_graph import StageGraph
-from planner.pipeline_stages.stage_plans import ALONE, Held, StagePlans, is_within
+from planner.pipeline_stages.stage_plans import ALONE, SHARE, Held, StagePlans, is_within
 from planner.pipeline_stages.unit_floors import Times, UnitFloors
 from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.rewrite.accumulate import MAX_MICROBATCHES
@@ -45,8 +45,8 @@ LONG = 64
 """How many times as many micro-batches a long step has at most."""
 FEW = 2, 4
 """Micro-batches of short steps."""
-PART_SHARE, UNIT_SHARE = 0.05, 0.01
-"""Shares of the time that is left which a bound of a part, and one of a single unit, may take."""
+UNIT_SHARE = 0.01
+"""The share of the time that is left which a bound of a single unit may take."""
 PART_GAP = 2.5e-4
 """The gap to which lower bounds of parts of a step are solved, where the request's is smaller."""
 
@@ -111,7 +111,7 @@ class StageCosts(StagePlans):
         known.update(dict.fromkeys(self.classes.list_equal(first, last), bound))
         return True
 
-    def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE, *, share: float = PART_SHARE) -> float:
+    def _bound(self, part: Part, stage: StageGraph, held: Held = ALONE, *, share: float = SHARE) -> float:
         count = self.count_microbatches(part)
         match part:
             case _ if count is not None:
