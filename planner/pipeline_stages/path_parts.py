@@ -44,13 +44,14 @@ def certify_cuts(bounds: StepBounds, cuts: Cuts, is_enough: Callable[[], bool] |
     through: list[tuple[Part, int]] = [("through", number) for number in longest if bounds.schedule.is_split]
     met: list[tuple[Part, int]] = [*((count, 0) for count in bounds.counts), *(("loop", n) for n in longest), *through]
     whole: list[tuple[Part, int]] = [(part, number) for number in longest for part in ("step", "long")]
-    return any(_certify_parts(bounds, spans, parts, is_enough) for parts in (met, whole))
+    return any(_certify_parts(bounds, spans, parts, is_enough=is_enough) for parts in (met, whole))
 
 
 def _certify_parts(
     bounds: StepBounds,
     spans: Sequence[Span],
     parts: Sequence[tuple[Part, int]],
+    *,
     is_enough: Callable[[], bool] | None,
 ) -> bool:
     """Solve bounds of parts of stages, given by their number, until they are enough."""
