@@ -5,8 +5,15 @@ problem starts from its solution, and the lower bound from its Lagrange multipli
 much there. Under a memory limit some layers have to differ: an assignment that fits and a cheaper one that does not are
 combined by crossover, and while more than 1 % of the cost is unproven, each half of the layers is folded separately
 before all layers are unfolded. The bound is always that of the unfolded problem, so that the gap includes the loss by
-folding. With a cutoff, a bound is enough and no assignment is needed: the unfolded problem is searched first, briefly,
-until an assignment is found that costs less.
+folding.
+
+Under a time limit, a folded problem may cost what folding saves: as much as the message passes of the unfolded
+problem's root relaxation, and a share of the limit at most. It finds most of what it is solved for at once, in its
+first multipliers and columns. What is left is often a gap that its coarser choices never close, while the unfolded
+problem, where a layer may differ from the others, closes it in its root. Without a time limit, the work is a constant.
+
+With a cutoff, a bound is enough and no assignment is needed: the unfolded problem is searched first, briefly, until an
+assignment is found that costs less.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ import solvers
 from planner.choose.fold import FoldedProblem, RepeatedLayers
 from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Folding, Request
+from solvers.solve_state import WORK_PER_SECOND, pass_work
 
 OnProgress = Callable[[solvers.Progress], None]
 Starts = Sequence[Sequence[int]]
@@ -27,8 +35,9 @@ Starts = Sequence[Sequence[int]]
 MIN_NODES, MAX_NODE_SHARE = 1000, 0.6
 # Numbers of runs of layers that are folded separately, tried in turn while the gap is large; assignments to combine.
 PIECES, LARGE_GAP, CROSSOVERS = (1, 2), 0.01, 20
-# Share of the time limit for each folded problem; without a limit, seconds' worth of work.
-SHARE, SECONDS = 0.2, 15.0
+# What each folded problem may take: a share of the time limit, and the time of so many message passes of the unfolded
+# problem (as many as its root relaxation makes at most); without a limit, seconds' worth of work.
+SHARE, PASSES, SECONDS = 0.2, 300, 15.0
 # The same, for computing messages and for the brief search under a cutoff.
 BRIEF_SHARE, BRIEF_SECONDS = 0.1, 6.0
 # Seconds for the last solve when the time is up: enough to return the best of its starts.
@@ -111,7 +120,7 @@ def _solve_stages(
     for pieces in PIECES:
         folded = layers.quotient(pieces)
         start = _pass_messages(folded, request, deadline)
-        solution = _solve_stage(folded, request, starts, on_progress=on_progress, start=start)
+        solution = _solve_stage(folded, layers.problem, request, starts=starts, on_progress=on_progress, start=start)
         starts = [*_unfold_assignments(layers, folded, solution), *starts]
         stage = FoldStage(folded, start, solution, starts)
         yield stage
@@ -193,9 +202,10 @@ def _run_solver(
 
 def _solve_stage(
     folded: FoldedProblem,
+    unfolded: solvers.Problem,
     request: Request,
-    starts: Starts,
     *,
+    starts: Starts,
     on_progress: OnProgress | None,
     start: solvers.DualWarmStart,
 ) -> solvers.Solution:
@@ -205,7 +215,8 @@ def _solve_stage(
     lowered = [low for low in map(folded.fold_choice, starts) if low is not None]
     # Without a limit the search of a folded problem is deterministic: its result must not depend on the machine's
     # speed.
-    seconds = SECONDS if limit is None else SHARE * limit
+    saved_s = PASSES * pass_work(unfolded.arrays) / WORK_PER_SECOND
+    seconds = SECONDS if limit is None else min(SHARE * limit, saved_s)
     return _run_solver(
         folded.problem,
         half_gap,

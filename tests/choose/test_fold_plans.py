@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -114,3 +115,18 @@ def test_a_small_problem_is_not_folded() -> None:
     done = plan(small_transformer(MESH, blocks=2), MESH, load_profile("cpu"))
     assert done.certificate.folding is None
     assert dump_plan(done)["solver"]["folding"] is None
+
+
+def test_a_folded_problem_takes_no_longer_than_it_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, solve = list[float](), solvers.solve
+
+    def note_limit(problem: solvers.Problem, **options: Any) -> solvers.Solution:
+        limits.append(options["time_limit"])
+        return solve(problem, **options)
+
+    monkeypatch.setattr(solvers, "solve", note_limit)
+    for limit_s in (20.0, 2000.0):
+        plan(trained(), MESH, load_profile("cpu"), request=Request(gap=0.01, time_limit_s=limit_s, deterministic=True))
+    (short, _), (long, rest) = limits[:2], limits[2:]
+    assert short == long < 0.2 * 20.0
+    assert rest > 1000.0
