@@ -74,17 +74,18 @@ def _fill_tables(stages: Sequence[StageProgram], edge: EdgeTables) -> EdgeTables
     edge.shapes = [tuple(size) for size in (bounds[1][..., 1] - bounds[1][..., 0]).tolist()]
     edge.sent, edge.received = [{} for _ in source.devices], [{} for _ in target.devices]
     edge.copied = [[] for _ in target.devices]
+    first_source, first_target = source.devices[0], target.devices[0]
     starts, stops = flat_part_bounds(done.cell_sizes[done.copy.cell], done.copy.part, done.copy.parts)
     columns = (done.copy.cell, starts, stops, done.copy.sender, done.copy.receiver)
     for cell, start, stop, sender, receiver in zip(*(each.tolist() for each in columns), strict=True):
         if start < stop:
-            own, other = source.devices.index(sender), target.devices.index(receiver)
+            own, other = sender - first_source, receiver - first_target
             pieces = [_piece(done.cells[cell], (start, stop), origin) for origin in (bounds[0][own], bounds[1][other])]
             edge.sent[own].setdefault(receiver, []).append(pieces[0])
             edge.received[other].setdefault(sender, []).append(pieces[1])
     boxes, has_some = done.endpoints.overlaps()
     for device in np.flatnonzero(has_some).tolist():
-        own, other = source.devices.index(device), target.devices.index(device)
+        own, other = device - first_source, device - first_target
         whole = 0, int((boxes[device][:, 1] - boxes[device][:, 0]).prod())
         pieces = [_piece(boxes[device], whole, origin) for origin in (bounds[0][own], bounds[1][other])]
         edge.copied[other].append((pieces[0], pieces[1]))
