@@ -10,6 +10,7 @@ import numpy as np
 
 from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import find_min_usage_assignment
+from solvers.mir_cuts import expected_usage
 from solvers.model import Edge, Node
 from solvers.potentials import FixedPoint
 from solvers.presolve import presolve
@@ -32,6 +33,8 @@ def compile_kernels() -> str:
     dual = DualAscent(relaxation)
     dual.begin()
     dual.advance(0.0)
+    relaxation.model.potentials({0: 1.0})
+    expected_usage(problem.arrays, np.ones(problem.arrays.cost.size))
     search = TreeLns(problem, find_min_usage_assignment(problem), 0, lambda: True)
     search.run(find_min_usage_assignment(problem), 1.0, 1)
     search.select_strategies(1)
