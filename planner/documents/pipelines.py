@@ -28,7 +28,7 @@ from planner.pipeline_stages.cuts import Units
 from planner.pipeline_stages.export.stage_plan import StagePlan
 from planner.pipeline_stages.pipeline_interval import find_pipeline_interval
 from planner.pipeline_stages.pipeline_plan import PipelineCertificate, PipelinePlan, PlannedStage
-from planner.pipeline_stages.plan_pipeline import count_microbatches, price_stages
+from planner.pipeline_stages.plan_pipeline import count_microbatches, price_ranks, price_stages
 from planner.pipeline_stages.request import PipelineRequest
 from planner.pipeline_stages.schedules import PipelineSchedule
 from planner.pipeline_stages.simulate import TimedTask
@@ -209,7 +209,7 @@ def load_pipeline(document: PipelineDocument) -> PipelinePlan:
     certificate = PipelineCertificate(**solver.model_dump(exclude={"versions"}) | {"wall_s": solver.wall_s or 0.0})
     schedule = None if listed is None else load_schedule(listed)
     meshes = load_pipeline_request(document).list_meshes(graph, mesh, request.layout)
-    models = [price_stages(CostModel(each, hardware)) for each in meshes]
+    models = price_ranks(meshes, hardware)
     stages = [
         _load_stage(document, number, units, model=models[number % len(models)])
         for number in range(len(document.stages))

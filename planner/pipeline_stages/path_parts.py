@@ -37,14 +37,13 @@ def certify_cuts(bounds: StepBounds, cuts: Cuts, is_enough: Callable[[], bool] |
         fewest = min(after for after, _ in bounds.held), min(late for _, late in bounds.held)
         if _certify_runs(bounds, max(last - first for first, last in spans), fewest):
             return True
-        for part in ("loop", "step"):
-            new = [costs.of_stage(number).certify(part, *spans[number], held=fewest) for number in longest]
-            if any(new):
-                return True
+        anywhere: list[list[tuple[Part, int]]] = [[(part, n) for n in longest] for part in ("loop", "step")]
+        if any(_certify_parts(bounds, spans, parts, held=[fewest] * len(spans)) for parts in anywhere):
+            return True
     through: list[tuple[Part, int]] = [("through", number) for number in longest if bounds.schedule.is_split]
     met: list[tuple[Part, int]] = [*((count, 0) for count in bounds.counts), *(("loop", n) for n in longest), *through]
     whole: list[tuple[Part, int]] = [(part, number) for number in longest for part in ("step", "long")]
-    return any(_certify_parts(bounds, spans, parts, is_enough=is_enough) for parts in (met, whole))
+    return any(_certify_parts(bounds, spans, parts, held=bounds.held, is_enough=is_enough) for parts in (met, whole))
 
 
 def _certify_parts(
@@ -52,14 +51,18 @@ def _certify_parts(
     spans: Sequence[Span],
     parts: Sequence[tuple[Part, int]],
     *,
-    is_enough: Callable[[], bool] | None,
+    held: Sequence[Held],
+    is_enough: Callable[[], bool] | None = None,
 ) -> bool:
-    """Solve bounds of parts of stages, given by their number, until they are enough."""
+    """Solve bounds of parts of stages, given by their number, until they are enough.
+
+    held  the micro-batches in flight in each stage
+    """
     is_new = False
     for part, number in parts:
         bounds.costs.deadline.check()
-        held = ALONE if part == "through" else bounds.held[number]
-        if bounds.costs.of_stage(number).certify(part, *spans[number], held=held):
+        flying = ALONE if part == "through" else held[number]
+        if bounds.costs.of_stage(number).certify(part, *spans[number], held=flying):
             is_new = True
             if is_enough is not None and is_enough():
                 break

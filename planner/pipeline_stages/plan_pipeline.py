@@ -12,7 +12,7 @@ count sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.choose.cost import PICO, CostModel
@@ -64,7 +64,7 @@ def plan_pipeline(
     check_pipeline_request(request)
     check_sizes(graph)
     priced, meshes = request.adjust_hardware(hardware), pipeline.list_meshes(graph, mesh, request.layout)
-    models = [price_stages(CostModel(each, priced)) for each in meshes]
+    models = price_ranks(meshes, priced)
     deadline = deadline or start_deadline(request)
     began_s, report = deadline.elapsed_s, ProgressReporter(deadline, on_progress)
     report.begin("finding where the step may be cut")
@@ -73,6 +73,12 @@ def plan_pipeline(
     search_ends = deadline if is_standard else deadline.sooner(WRITE_SHARE * (deadline.elapsed_s - began_s))
     search = _PipelineSearch(graph, units, models, request, pipeline, search_ends, report)
     return search.run(list(search.price_all() if is_standard else search.search_all()))
+
+
+def price_ranks(meshes: Sequence[Mesh], hardware: Hardware) -> list[CostModel]:
+    """Return the cost model of each rank's stages, one for all ranks with equal meshes."""
+    models = {mesh: price_stages(CostModel(mesh, hardware)) for mesh in set(meshes)}
+    return [models[mesh] for mesh in meshes]
 
 
 def price_stages(model: CostModel) -> CostModel:

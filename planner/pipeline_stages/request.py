@@ -80,8 +80,9 @@ class PipelineRequest:
         if other is not None and (graph.annotations or layout):
             wanted = f"meshes with the axes {', '.join(mesh.names)} for all"
             raise InvalidRequest("pins or a layout of a pipeline", got=f"a rank on {other.notation}", wanted=wanted)
-        alike = {mesh.notation: mesh}
-        return tuple(alike.get(each.notation) or replace(each, device=mesh.device) for each in self.meshes)
+        return tuple(
+            mesh if each.notation == mesh.notation else replace(each, device=mesh.device) for each in self.meshes
+        )
 
     def list_stage_counts(self) -> list[int]:
         """Return the numbers of ranks to consider: the one that is given, or all powers of two.

@@ -170,10 +170,11 @@ class StageSearch:
 
     def _is_over(self) -> bool:
         """Return whether no further partition is tried: a unit fits in no stage, or WORK is done."""
+        if not self.tried or self.costs.is_hopeless:
+            return bool(self.tried)
         is_worked_out = self.costs.deadline.seconds is None and self.costs.solved_ops >= WORK
-        is_hopeless = bool(self.tried) and self.costs.is_hopeless
-        self.is_cut_short |= bool(self.tried) and is_worked_out and not is_hopeless
-        return bool(self.tried) and (is_hopeless or is_worked_out)
+        self.is_cut_short |= is_worked_out
+        return is_worked_out
 
     def _is_closed(self) -> bool:
         return bool(self.step_ps < np.inf and self.step_ps - self._bound() <= self.gap * self.step_ps)
