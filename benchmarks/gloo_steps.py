@@ -1,13 +1,11 @@
-"""Runs five training steps under DTensor over gloo: `python -m benchmarks.gloo_steps RANK FOLDER STEP...`.
+"""Runs five training steps under DTensor over gloo.
 
 There is one process per device. Every process builds the same step and the same initial state
-(`benchmarks.training_parity`), finds the others through a file in the folder, and prints its losses.
+(`benchmarks.training_parity`), finds the others through a file in the folder, and returns its losses.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 
 import numpy as np
@@ -26,18 +24,12 @@ def over_gloo(family: str, layout: str, mesh: str, layers: int) -> list[list[flo
     """Return the losses of every device."""
     with tempfile.TemporaryDirectory() as folder:
         told = [folder, family, layout, mesh, str(layers)]
-        printed = run_ranks("benchmarks.gloo_steps", Mesh.parse(mesh).devices, *told, limit_s=LIMIT_S)
-        return [json.loads(each) for each in printed]
+        return run_ranks("benchmarks.gloo_steps", Mesh.parse(mesh).devices, *told, limit_s=LIMIT_S)
 
 
-def _rank(rank: int, folder: str, family: str, layout: str, mesh: str, layers: int) -> list[float]:
-    program = step(family, layout, mesh, layers)
+def run_rank(rank: int, folder: str, family: str, layout: str, mesh: str, layers: str) -> list[float]:
+    program = step(family, layout, mesh, int(layers))
     with join_gloo(folder, rank, program.mesh.devices):
         devices = init_device_mesh("cpu", program.mesh.shape)
         arrays = beginning(program.graph)
         return losses(program, arrays, STEPS, devices, lambda array: torch.from_numpy(np.array(array)))
-
-
-if __name__ == "__main__":
-    number, place, name, chosen, axes, count = sys.argv[1:]
-    sys.stdout.write(json.dumps(_rank(int(number), place, name, chosen, axes, int(count))))

@@ -5,9 +5,7 @@ A feed-forward model, four processes over gloo, steps of both in turns; the medi
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 import time
 from typing import Any
@@ -23,10 +21,15 @@ WIDTH, LAYERS, BATCH, WARM, STEPS, LIMIT_S = 512, 6, 64, 3, 20, 600.0
 def measure_overhead() -> dict[str, Any]:
     """Return the median seconds of a step of both, and their ratio; the slowest process counts."""
     with tempfile.TemporaryDirectory() as folder:
-        told = map(json.loads, run_ranks("benchmarks.torch_overhead", RANKS, folder, limit_s=LIMIT_S))
+        told = run_ranks("benchmarks.torch_overhead", RANKS, folder, limit_s=LIMIT_S)
         planned, by_hand = (max(each) for each in zip(*told, strict=True))
     model = f"{LAYERS} linear layers of {WIDTH}, batch {BATCH}, SGD"
     return {"model": model, "parallelize_s": planned, "fully_shard_s": by_hand, "ratio": round(planned / by_hand, 2)}
+
+
+def run_rank(rank: int, folder: str) -> list[float]:
+    with join_gloo(folder, rank, RANKS):
+        return _time_both(rank)
 
 
 def _time_both(rank: int) -> list[float]:
@@ -86,9 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        with join_gloo(sys.argv[2], int(sys.argv[1]), RANKS):
-            times = _time_both(int(sys.argv[1]))
-        sys.stdout.write(json.dumps(times))
-    else:
-        main()
+    main()

@@ -119,12 +119,9 @@ def validation_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any
 
 def export_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:
     """Return a plan's program in another tool's language."""
-    try:
-        if is_pipeline(task["plan"]):
-            return {}, export_stages(load_stage_plan(parse_pipeline(task["plan"], "plan")), task["format"])
-        return {}, export_program(load_program(parse_plan(task["plan"], "plan")), task["format"])
-    except ShardplanError as error:
-        raise error.at(f"format {task['format']}") from error
+    if is_pipeline(task["plan"]):
+        return {}, export_stages(load_stage_plan(parse_pipeline(task["plan"], "plan")), task["format"])
+    return {}, export_program(load_program(parse_plan(task["plan"], "plan")), task["format"])
 
 
 def report_task(task: Any, _parent: ParentLink) -> tuple[dict[str, Any], Any]:

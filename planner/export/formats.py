@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
-from planner.errors import InvalidRequest
+from planner.errors import InvalidRequest, ShardplanError
 from planner.ir.program import Program
 
 
@@ -24,14 +24,17 @@ class ExportFormat(NamedTuple):
     def write(self, name: str, exported: object) -> str:
         """Return what is exported as text, by the function of the format, which is called `name`.
 
-        Raises InvalidRequest where a package is missing.
+        Raises InvalidRequest where a package is missing, and what the function raises, with the format's name.
         """
         module, function = self.target.split(":")
+        where = f"format {name}"
         try:
             write: Callable[[object], str] = getattr(import_module(module), function)
             return write(exported)
+        except ShardplanError as error:
+            raise error.at(where) from error
         except ImportError as error:
-            where, wanted = f"format {name}", f"shardplan[{self.extra}]"
+            wanted = f"shardplan[{self.extra}]"
             raise InvalidRequest("a package is missing", where=where, got=str(error), wanted=wanted) from error
 
 

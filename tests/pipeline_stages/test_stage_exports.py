@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ RUNS = [
 ]
 
 
+@cache
 def plan_of(name: str, pipeline: PipelineRequest, microbatches: int) -> PipelinePlan:
     layers = 2 if (pipeline.virtual_stages or 1) > 1 else 1
     document = import_zoo(name, train="adam", layers=layers, dtype="f64", **TINY)
@@ -73,13 +75,15 @@ def has_collectives(plan: PipelinePlan) -> bool:
     return all(any(isinstance(done, Reshard) for done in program.instructions) for _, program in plan.programs)
 
 
-def run_exported(plan: PipelinePlan, target: str, folder: Path) -> None:
+def run_exported(plan: PipelinePlan, target: str, folder: Path, *, by_torchrun: bool = False) -> None:
     """Compare five steps of exported stages with the graph run whole."""
     assert plan.schedule is not None
     first, steps, wanted = train_whole(accumulate_gradients(plan.graph, plan.schedule.microbatches))
     text, arrays = export_stages(make_stage_plan(plan), target), first | steps[0]
     if target == "torch":
-        got = torch_stages.run_stages(folder, text, arrays, steps=steps, processes=plan.devices)
+        got = torch_stages.run_stages(
+            folder, text, arrays, steps=steps, processes=plan.devices, by_torchrun=by_torchrun
+        )
     else:
         got = jax_stages.run_stages(text, arrays, steps=steps, devices=plan.devices)
     check_steps(plan, got, wanted)
@@ -138,7 +142,7 @@ def test_gradients_pass_stages_that_share_ranks_in_another_layout(target: str, t
     layouts = [{value: one.sent_as(value) for value in one.stage.sent_gradients} for one in plan.stages]
     assert layouts[1].keys() == layouts[2].keys() == layouts[3].keys()
     assert layouts[1] != layouts[3]
-    run_exported(plan, target, tmp_path)
+    run_exported(plan, target, tmp_path, by_torchrun=True)
 
 
 @pytest.mark.frameworks("torch")

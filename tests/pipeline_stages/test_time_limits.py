@@ -15,6 +15,7 @@ from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.pipeline_stages import paths
 from planner.pipeline_stages.cuts import find_units
 from planner.pipeline_stages.plan_pipeline import plan_pipeline
 from planner.pipeline_stages.rank_costs import RankCosts
@@ -88,9 +89,12 @@ def test_stages_that_fit_in_no_standard_layout_are_unknown_without_time() -> Non
     assert not late.stages
 
 
-def test_where_paths_take_too_long_to_find_the_own_work_of_stages_and_ranks_bounds_the_step() -> None:
-    units, model = find_units(tiny(layers=1)), CostModel(MESH, HARDWARE)
-    for microbatches, has_paths in ((16, True), (1 << 23, False)):
+def test_where_paths_take_too_long_to_find_the_own_work_of_stages_and_ranks_bounds_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    units, model, microbatches = find_units(tiny(layers=1)), CostModel(MESH, HARDWARE), 16
+    for has_paths in (True, False):
+        monkeypatch.setattr(paths, "MAX_TASKS", 2 * 2 * microbatches - (not has_paths))
         costs = StageCosts(units, model, Request(gap=0.0), microbatches, False, 1, OVER)
         bounds = StepBounds(PipelineSchedule("1f1b", 2, microbatches), RankCosts((costs,)))
         assert bool(bounds.paths) == has_paths

@@ -1,13 +1,11 @@
-"""A module distributed by its plan over gloo: `python -m tests.testing.gloo_modules RANK FOLDER MESH`.
+"""A module distributed by its plan over gloo.
 
 There is one process per device. Every process plans the same module, finds the others through a file in the folder, and
-prints the error of its result against the unsharded one, and the share of the parameters' elements that it holds.
+returns the error of its result against the unsharded one, and the share of the parameters' elements that it holds.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,16 +75,11 @@ def run_over_gloo(folder: Path, mesh: str) -> list[tuple[float, float]]:
 
 
 def run_module(module: str, folder: Path, mesh: str) -> list[tuple[Any, ...]]:
-    """Return the answers that a module prints for each device of a mesh."""
-    printed = run_ranks(module, Mesh.parse(mesh).devices, str(folder), mesh)
-    return [tuple(json.loads(each)) for each in printed]
+    """Return the answers of a module for each device of a mesh."""
+    return [tuple(each) for each in run_ranks(module, Mesh.parse(mesh).devices, str(folder), mesh)]
 
 
-def _rank(rank: int, folder: str, mesh: str) -> tuple[float, float]:
+def run_rank(rank: int, folder: str, mesh: str) -> tuple[float, float]:
     parsed = Mesh.parse(mesh)
     with join_gloo(folder, rank, parsed.devices):
         return compare_distributed(mesh, init_device_mesh("cpu", parsed.shape, mesh_dim_names=parsed.names))
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_rank(int(sys.argv[1]), *sys.argv[2:])))

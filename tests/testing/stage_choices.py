@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,6 @@ from planner.pipeline_stages.stage_graph import StageGraph
 from solvers.model import IMPOSSIBLE, Edge
 
 Integers = NDArray[np.int64]
-Key = tuple[int, ...]
 MAX_ROWS, MAX_NUMBERS = 8_000, 20_000_000
 """Choices to compare with each other, and numbers of all choices, beyond which listing them takes minutes and
 gigabytes."""
@@ -76,7 +74,6 @@ class StageListing:
         self.near = [
             sorted({n, *(k for e, _ in edges for k in (e.source, e.target))}) for n, edges in enumerate(self.edges)
         ]
-        self.added: dict[Key, Integers | None] = {}
         self.sent = *self.stage.sent, *self.stage.sent_gradients
         outputs = {str(self.graph.outputs.index(value)): value for value in self.sent}
         inputs = {value: value for value in (*self.stage.received, *self.stage.received_gradients)}
@@ -91,28 +88,33 @@ class StageListing:
             last[min(edge.source, edge.target)] = max(
                 last[min(edge.source, edge.target)], max(edge.source, edge.target)
             )
-        states: dict[Key, Integers] = {(): np.zeros((1, PARTS + self.steps), np.int64)}
-        kept: list[int] = []
+        # Each row is a choice so far; `decided` has its strategies of the variables that are still to be decided with.
+        rows, decided, kept = np.zeros((1, PARTS + self.steps), np.int64), np.zeros((1, 0), np.int64), list[int]()
         for number, variable in enumerate(self.variables):
-            after = [k for k in (*kept, number) if last[k] > number or k in self.exchanged]
-            reached: dict[Key, list[Integers]] = {}
-            for (key, rows), strategy in product(states.items(), range(len(variable.costs))):
-                at = dict(zip(kept, key, strict=True)) | {number: strategy}
-                near = number, *(at[k] for k in self.near[number])
-                if near not in self.added:
-                    self.added[near] = self._add(at, number)
-                if (added := self.added[near]) is not None:
-                    reached.setdefault(tuple(at[k] for k in after), []).append(rows + added)
-            counts = [sum(map(len, listed)) for listed in reached.values()]
-            if max(counts, default=0) > MAX_ROWS or sum(counts) * (PARTS + self.steps) > MAX_NUMBERS:
+            known, strategies = [*kept, number], np.arange(len(variable.costs))
+            chosen = np.tile(strategies, len(rows))
+            decided = np.column_stack([np.repeat(decided, len(strategies), axis=0), chosen])
+            near = self.near[number]
+            ends, which = _number_rows(decided[:, [known.index(k) for k in near]])
+            found = [self._add(dict(zip(near, at, strict=True)), number) for at in ends.tolist()]
+            is_allowed = np.array([each is not None for each in found], bool)[which]
+            nothing = np.zeros(rows.shape[1], np.int64)
+            table = np.array([nothing if each is None else each for each in found], np.int64)
+            added = table.reshape(-1, rows.shape[1])[which[is_allowed]]
+            kept = [k for k in known if last[k] > number or k in self.exchanged]
+            decided = decided[is_allowed][:, [known.index(k) for k in kept]]
+            _, groups = _number_rows(decided)
+            if np.bincount(groups).max(initial=0) > MAX_ROWS or added.size > MAX_NUMBERS:
                 raise TooManyChoices
-            pruned = {key: self._prune(np.concatenate(listed), number) for key, listed in reached.items()}
-            states, kept = {key: rows for key, rows in pruned.items() if len(rows)}, after
-        named = [dict(zip(kept, key, strict=True)) for key in states]
+            rows = np.repeat(rows, len(strategies), axis=0)[is_allowed] + added
+            left = self._select_best(rows, groups, number)
+            rows, decided = rows[left], decided[left]
+        states, which = _number_rows(decided)
+        named = [dict(zip(kept, key, strict=True)) for key in states.tolist()]
         layouts = [{v: self._layout(n, at[n]) for n, v in self.exchanged.items()} for at in named]
-        times = np.concatenate([np.zeros((0, PARTS), np.int64), *(rows[:, :PARTS] for rows in states.values())])
+        times = rows[:, :PARTS].copy()
         times[:, :3] //= self.graph.microbatches
-        return StageChoices(times, layouts, np.repeat(np.arange(len(states)), list(map(len, states.values()))))
+        return StageChoices(times, layouts, which)
 
     def _add(self, at: dict[int, int], number: int) -> Integers | None:
         """Return what a variable adds where those before it are decided, or None where its strategy is forbidden."""
@@ -186,17 +188,34 @@ class StageListing:
             most[number] = most[number + 1] + row[PARTS:]
         return most[1:]
 
-    def _prune(self, rows: Integers, number: int) -> Integers:
-        """Return the rows within the limit that no other equals or beats; usage that cannot matter is set to zero."""
+    def _select_best(self, rows: Integers, groups: Integers, number: int) -> NDArray[np.intp]:
+        """Return which rows are within the limit and equalled or beaten by no other of their group.
+
+        Usage that cannot matter is set to zero.
+        """
+        left = np.arange(len(rows))
         if self.limit_bytes is not None:
-            rows = rows[(rows[:, PARTS:] <= self.limit_bytes).all(axis=1)]
             used = rows[:, PARTS:]
-            rows[:, PARTS:] = np.where(used + self._to_come[number] > self.limit_bytes, used, 0)
-        if len(rows) < 2:
-            return rows
-        kept = np.ones(len(rows), bool)
-        for place, row in enumerate(rows):
-            if kept[place]:
-                kept &= ~(rows >= row).all(axis=1)
-                kept[place] = True
-        return rows[kept]
+            left = np.flatnonzero((used <= self.limit_bytes).all(axis=1))
+            used[used + self._to_come[number] <= self.limit_bytes] = 0
+        left = left[np.lexsort((rows[left].sum(axis=1), groups[left]))]
+        best: list[NDArray[np.intp]] = [left[:0]]
+        while len(left):  # no other row beats the first of a group, whose sum is the least
+            first = np.flatnonzero(np.diff(groups[left], prepend=-1))
+            best.append(left[first])
+            of_each = np.repeat(left[first], np.diff(first, append=len(left)))
+            left = left[(rows[left] < rows[of_each]).any(axis=1)]
+        return np.concatenate(best)
+
+
+def _number_rows(rows: Integers) -> tuple[Integers, Integers]:
+    """Return the different rows of a matrix of small numbers, and which of them each row is."""
+    numbers, count = np.zeros(len(rows), np.int64), 1
+    for column in rows.T:
+        size = int(column.max(initial=0)) + 1
+        if count * size >= 1 << 62:
+            different, numbers = np.unique(numbers, return_inverse=True)
+            count = len(different)
+        numbers, count = numbers * size + column, count * size
+    _, places, which = np.unique(numbers, return_index=True, return_inverse=True)
+    return rows[places], which

@@ -1,13 +1,11 @@
-"""A module from the meta device, over gloo: `python -P -m tests.testing.torch_meta_run RANK FOLDER MESH`.
+"""A module from the meta device, over gloo.
 
 Every process initializes its shards by a seed, trains, saves a checkpoint, and trains on from it under another plan on
-another mesh. It prints what `MetaRun` says.
+another mesh. It returns what `MetaRun` says.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,10 +106,6 @@ def run(folder: Path, mesh: str) -> MetaRun:
     return MetaRun(is_same, share, losses, unsharded, _is_same(second, values), error, unset)
 
 
-def _run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
+def run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
     with join_gloo(folder, rank, Mesh.parse(mesh).devices):
         return [asdict(run(Path(folder), mesh))]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_run_rank(int(sys.argv[1]), *sys.argv[2:])))

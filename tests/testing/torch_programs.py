@@ -1,14 +1,12 @@
-"""Exported programs run over gloo: `python -P -m tests.testing.torch_programs RANK RANKS FOLDER`.
+"""Exported programs run over gloo.
 
-There is one process per device. The folder has a module and its whole arguments for each program. Every process leaves
-there the bytes that it received, by program, as its calls of the library's collectives say, and the first the results.
+There is one process per device. The folder has a module and its whole arguments for each program. Every process returns
+the bytes that it received, by program, as its calls of the library's collectives say, and the first leaves the results.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,13 +27,17 @@ def run_programs(
     Return their whole results, and the bytes that all processes received, by module.
     """
     Path(folder, "jobs.pickle").write_bytes(pickle.dumps(jobs))
-    run_ranks("tests.testing.torch_programs", ranks, str(ranks), str(folder), limit_s=LIMIT_S)
+    received = run_ranks("tests.testing.torch_programs", ranks, str(ranks), str(folder), limit_s=LIMIT_S)
     results: list[list[Any]] = pickle.loads(Path(folder, "results.pickle").read_bytes())
-    received = [json.loads(Path(folder, f"received.{rank}").read_text()) for rank in range(ranks)]
     return results, [sum(each) for each in zip(*received, strict=True)]
 
 
-def _run_rank(rank: int, folder: str) -> None:
+def run_rank(rank: int, ranks: str, folder: str) -> list[float]:
+    with join_gloo(folder, rank, int(ranks)):
+        return _run_programs(rank, folder)
+
+
+def _run_programs(rank: int, folder: str) -> list[float]:
     import torch
     import torch.distributed as dist
 
@@ -52,11 +54,6 @@ def _run_rank(rank: int, folder: str) -> None:
         found.append([each.numpy() for each in module["whole"](*made)])
         for group in [module[name] for name in module if name.startswith("GROUP_")]:
             dist.destroy_process_group(group)  # each has threads of its own
-    Path(folder, f"received.{rank}").write_text(json.dumps(received))
     if rank == 0:
         Path(folder, "results.pickle").write_bytes(pickle.dumps(found))
-
-
-if __name__ == "__main__":
-    with join_gloo(sys.argv[3], int(sys.argv[1]), int(sys.argv[2])):
-        _run_rank(int(sys.argv[1]), sys.argv[3])
+    return received

@@ -1,4 +1,4 @@
-"""Exported stages run by torchrun over gloo: `torchrun ... -m tests.testing.torch_stages FOLDER`.
+"""Exported stages run over gloo, and as users start them: `torchrun ... -m tests.testing.torch_stages FOLDER`.
 
 The folder has the module, whole arguments by name, and the data of each step. The first process leaves there the whole
 results of every step.
@@ -6,6 +6,7 @@ results of every step.
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -13,29 +14,42 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.testing.gloo import join_gloo, run_ranks
+
 LIMIT_S = 200.0
 
 
 def run_stages(
-    folder: Path, text: str, arrays: Mapping[str, Any], *, steps: Sequence[Mapping[str, Any]], processes: int
+    folder: Path,
+    text: str,
+    arrays: Mapping[str, Any],
+    *,
+    steps: Sequence[Mapping[str, Any]],
+    processes: int,
+    by_torchrun: bool = False,
 ) -> list[dict[str, Any]]:
     """Run steps of a module, each with data of its own, in as many processes, and return their whole results."""
     Path(folder, "job.pickle").write_bytes(pickle.dumps((text, arrays, steps)))
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command = [sys.executable, "-P", *launch, "-m", "tests.testing.torch_stages", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    if done.returncode:
-        raise AssertionError(done.stderr)
+    if by_torchrun:
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        command = [sys.executable, "-P", *launch, "-m", "tests.testing.torch_stages", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if done.returncode:
+            raise AssertionError(done.stderr)
+    else:
+        run_ranks("tests.testing.torch_stages", processes, str(folder), str(processes), limit_s=LIMIT_S)
     results: list[dict[str, Any]] = pickle.loads(Path(folder, "results.pickle").read_bytes())
     return results
 
 
-def _run_process(folder: str) -> None:
-    import torch
+def run_rank(rank: int, folder: str, ranks: str) -> None:
+    with join_gloo(folder, rank, int(ranks)):
+        _run_steps(folder)
+
+
+def _run_steps(folder: str) -> None:
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     text, arrays, steps = pickle.loads(Path(folder, "job.pickle").read_bytes())
     module: dict[str, Any] = {}
     exec(compile(text, "<stages>", "exec"), module)
@@ -49,8 +63,6 @@ def _run_process(folder: str) -> None:
         held = module["advance"](held, results)
     if dist.get_rank() == 0:
         Path(folder, "results.pickle").write_bytes(pickle.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def _tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,4 +72,4 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    _run_process(sys.argv[1])
+    run_rank(int(os.environ["RANK"]), sys.argv[1], os.environ["WORLD_SIZE"])

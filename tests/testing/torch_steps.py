@@ -1,4 +1,4 @@
-"""Modules trained by their plans' programs over gloo: `python -P -m tests.testing.torch_steps RANK RANKS FOLDER`.
+"""Modules trained by their plans' programs over gloo.
 
 There is one process per device. The folder has a list of trainings. Every process trains the planned module and the
 unsharded one with torch's optimizers, saves a checkpoint on the way, and trains on from it in a module of other values.
@@ -6,11 +6,10 @@ unsharded one with torch's optimizers, saves a checkpoint on the way, and trains
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +67,7 @@ def train_over_gloo(folder: Path, trainings: Sequence[Training]) -> list[list[Tr
     """Return for each training what every process has seen, or its error; all meshes have as many devices."""
     Path(folder, "trainings.pickle").write_bytes(pickle.dumps(list(trainings)))
     ranks = Mesh.parse(trainings[0].mesh).devices
-    run_ranks("tests.testing.torch_steps", ranks, str(ranks), str(folder), limit_s=LIMIT_S)
-    found = [json.loads(Path(folder, f"trained.{rank}").read_text()) for rank in range(ranks)]
+    found = run_ranks("tests.testing.torch_steps", ranks, str(ranks), str(folder), limit_s=LIMIT_S)
     seen = [[Trained(**each) if isinstance(each, dict) else each for each in rank] for rank in found]
     return [list(each) for each in zip(*seen, strict=True)]
 
@@ -143,18 +141,18 @@ def take_steps(module: Any, optimizer: Any, inputs: Any, count: int) -> list[flo
     return losses
 
 
-def _run_rank(rank: int, folder: str) -> None:
-    found: list[dict[str, Any] | str] = []
+def run_rank(rank: int, ranks: str, folder: str) -> list[dict[str, Any] | str]:
+    with join_gloo(folder, rank, int(ranks)):
+        return list(_train_all(rank, folder))
+
+
+def _train_all(rank: int, folder: str) -> Iterator[dict[str, Any] | str]:
     for number, asked in enumerate(pickle.loads(Path(folder, "trainings.pickle").read_bytes())):
+        found: dict[str, Any] | str
         try:
-            found.append(asdict(train(asked, Path(folder, f"checkpoint.{number}"))))
+            found = asdict(train(asked, Path(folder, f"checkpoint.{number}")))
         except (ValueError, RuntimeError) as error:
-            found.append(f"{type(error).__name__}: {error}")
+            found = f"{type(error).__name__}: {error}"
         if rank == 0:
-            sys.stderr.write(f"{asked} {found[-1]}\n")
-    Path(folder, f"trained.{rank}").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    with join_gloo(sys.argv[3], int(sys.argv[1]), int(sys.argv[2])):
-        _run_rank(int(sys.argv[1]), sys.argv[3])
+            sys.stderr.write(f"{asked} {found}\n")
+        yield found

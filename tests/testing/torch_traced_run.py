@@ -1,17 +1,15 @@
-"""A plan document run and traced over gloo: `python -P -m tests.testing.torch_traced_run RANK FOLDER MESH`.
+"""A plan document run and traced over gloo.
 
 There are two processes, and the folder has the plan of `stack()`, and one of two micro-batches of it. Each process runs
 two training steps, the first of which the first process profiles, one of two micro-batches, a program of an op and one
-of several micro-batches, and prints the largest error of losses and of gradients of two batches, and the messages for a
-plan that does not fit, for micro-batches other than the plan's, and for an input with a NaN.
+of several micro-batches, and returns the largest error of losses and of gradients of two batches, and the messages for
+a plan that does not fit, for micro-batches other than the plan's, and for an input with a NaN.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,7 +63,13 @@ def plan_loop(mesh: str, name: str, layout: LayoutName) -> Plan:
     return planner.plan(graph, parsed, read_hardware("a100-sxm"), request=request)
 
 
-def _run_rank(rank: int, folder: str) -> list[Any]:
+def run_rank(rank: int, folder: str, mesh: str) -> list[Any]:
+    os.environ["SHARDPLAN_TRACE"] = str(Path(folder, "trace"))
+    with join_gloo(folder, rank, Mesh.parse(mesh).devices):
+        return _run_plans(rank, folder)
+
+
+def _run_plans(rank: int, folder: str) -> list[Any]:
     plan, (module, inputs) = Path(folder, "plan.json"), stack()
     wanted = float(module(*inputs))
     planned = planner.torch.parallelize(module, inputs, plan=plan, train=TRAIN)
@@ -114,10 +118,3 @@ def _list_shapes(arguments: dict[str, Any]) -> list[list[int]]:
     """Return the whole shapes of an exported module's arguments."""
     held = [[bounds for _, _, bounds in ranks] for ranks in arguments.values()]
     return [[max(stop for _, stop in dim) for dim in zip(*ranks, strict=True)] for ranks in held]
-
-
-if __name__ == "__main__":
-    os.environ["SHARDPLAN_TRACE"] = str(Path(sys.argv[2], "trace"))
-    with join_gloo(sys.argv[2], int(sys.argv[1]), 2):
-        found = _run_rank(int(sys.argv[1]), sys.argv[2])
-    sys.stdout.write(json.dumps(found))

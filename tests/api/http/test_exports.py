@@ -67,6 +67,7 @@ def test_a_program_that_a_format_cannot_express_is_a_problem_that_names_it(name:
     answer = client.get(f"/v1/plans/{plan}/export", params={"format": name})
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert f"format {name}: the format has no loop" in answer.json()["detail"]
+    assert answer.json()["detail"].count(f"format {name}:") == 1
     assert answer.json()["got"] == "a step of 2 micro-batches"
 
 
