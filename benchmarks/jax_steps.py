@@ -6,7 +6,6 @@ writes a pickle of their losses.
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tests.testing.jax_devices import host_environment
 
 
 class Job(NamedTuple):
@@ -30,12 +31,8 @@ class Job(NamedTuple):
 
 def under_jax(jobs: Sequence[Job]) -> list[list[float]]:
     """Return the losses of every job, run in a process whose JAX has eight devices."""
-    flags = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
-        "JAX_PLATFORMS": "cpu",
-    }
     command = [sys.executable, "-m", "benchmarks.jax_steps"]
-    sent, env = pickle.dumps([tuple(job) for job in jobs]), {**os.environ, **flags}
+    sent, env = pickle.dumps([tuple(job) for job in jobs]), host_environment(8)
     run = subprocess.run(command, input=sent, capture_output=True, timeout=600, check=False, env=env)
     assert run.returncode == 0, run.stderr.decode()[-3000:]
     losses: list[list[float]] = pickle.loads(run.stdout)

@@ -13,12 +13,13 @@ rounding error of a sum, which is another for another order of addition, and Ada
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+from tests.testing.jax_devices import host_environment
 
 Step = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]
 """A step that returns its state and its loss, the state, and the batch."""
@@ -29,10 +30,8 @@ ZERO_GRADIENTS = {"linen": "['key']['bias']", "nnx": "['up']['bias']"}
 
 def run_library(name: str) -> dict[str, Any]:
     """Run a library's step in a process with eight host devices and return what it reports."""
-    quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {quick}", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.testing.jax_libraries", name]
-    run = subprocess.run(command, capture_output=True, timeout=300, check=False, env={**os.environ, **flags})
+    run = subprocess.run(command, capture_output=True, timeout=300, check=False, env=host_environment(8))
     assert run.returncode == 0, run.stderr.decode()[-3000:]
     report: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return report

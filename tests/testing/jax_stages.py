@@ -6,12 +6,13 @@ output: a pickle of the whole results of every step.
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tests.testing.jax_devices import host_environment
 
 LIMIT_S = 300.0
 
@@ -20,14 +21,13 @@ def run_stages(
     text: str, arrays: Mapping[str, Any], *, steps: Sequence[Mapping[str, Any]], devices: int
 ) -> list[dict[str, Any]]:
     """Run steps of a module, each with data of its own, on host devices, and return their whole results."""
-    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.testing.jax_stages"],
         input=pickle.dumps((text, arrays, steps)),
         capture_output=True,
         timeout=LIMIT_S,
         check=False,
-        env={**os.environ, **flags, "JAX_ENABLE_X64": "1"},
+        env=host_environment(devices) | {"JAX_ENABLE_X64": "1"},
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     results: list[dict[str, Any]] = pickle.loads(done.stdout)
