@@ -78,7 +78,7 @@ def find_error(call: Callable[[], object]) -> str:
 
 def _fork_ranks(module: str, count: str, *told: str) -> None:
     """Print the answers of all ranks, or end all of them with the first that ends without an answer."""
-    import torch._dynamo  # noqa: F401  # functional collectives import it, and 800 modules with it
+    import torch._dynamo  # functional collectives import it, and 800 modules with it
     import torch.distributed._functional_collectives  # noqa: F401
 
     run_rank, context = import_module(module).run_rank, multiprocessing.get_context("fork")
