@@ -232,10 +232,8 @@ class Engine:
         cutoff, left = state.upper_cutoff, state.seconds_left
         seconds = None if left is None else TIME_MARGIN * left
         with state.operator("CP-SAT", self._pairs):
-            proof = None
-            if state.assignment is not None:
-                work = partial(prove_bound, restriction.problem, time_steps, cutoff, seconds, self._seed)
-                proof = state.run_in_worker(work, meanwhile)
+            work = partial(prove_bound, restriction.problem, time_steps, cutoff, seconds, self._seed)
+            proof = state.run_in_worker(work, meanwhile)
             if proof is not None:
                 bound, assignment = proof
                 if assignment is not None:
