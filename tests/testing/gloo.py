@@ -90,10 +90,10 @@ def _fork_ranks(module: str, count: str, *told: str) -> None:
         ranks[receiver] = rank
     answers: dict[int, Any] = {}
     while len(answers) < len(ranks):
-        for receiver in wait([each for each, rank in ranks.items() if rank not in answers]):
-            assert isinstance(receiver, Connection)
+        for ready in wait([each for each, rank in ranks.items() if rank not in answers]):
+            assert isinstance(ready, Connection)
             try:
-                answers[ranks[receiver]] = receiver.recv()
+                answers[ranks[ready]] = ready.recv()
             except EOFError:  # it has said why
                 os.killpg(0, signal.SIGKILL)
     sys.stdout.write(json.dumps([answers[rank] for rank in range(len(ranks))]))
