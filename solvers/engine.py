@@ -53,6 +53,8 @@ SMALLER_SHARE = 0.5
 # no clock can end it; twice as many each turn, up to a maximum; its branch-and-bound nodes and share of the time left.
 MIP_PAIRS, MIP_PAIRS_WITH_MULTIPLIERS, MIP_PAIRS_WITHOUT_CLOCK = 30_000, 6000, 2
 MAX_MIP_PAIRS, MIP_NODES, MIP_SHARE = 200_000, 20, 0.6
+# Share of the time left for the MIP of the rest where the proof comes after it, not beside it.
+REST_SHARE = 0.5
 # Most turns of MIP, messages and cuts; steps of a dive.
 MAX_TURNS, DIVE_STEPS = 8, 40
 # Elites whose peaks above the limit become capacity rows from the start; pairs of the linear program of cuts.
@@ -201,6 +203,7 @@ class Engine:
                 state,
                 relaxation.model.restriction,
                 self._peak_steps(),
+                share=1.0 if concurrent else REST_SHARE,
                 nodes=NODES if state.seconds_left is None else None,
                 gap=state.target_gap / 4,
                 seed=self._seed,
