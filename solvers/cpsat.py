@@ -45,7 +45,7 @@ def prove_bound(
     model.add(total <= min(upper_cutoff - 1, MAX_INT64))
     model.minimize(total)
     solver = cp_model.CpSolver()
-    # With two workers none of CP-SAT's strategies is its own default one, which proves bounds that they do not reach.
+    # With two, CP-SAT has other strategies, which proved far less of steps with recomputation next to a memory limit.
     solver.parameters.num_workers, solver.parameters.random_seed = 1, seed
     solver.parameters.linearization_level = 2
     if seconds is None:
