@@ -106,37 +106,45 @@ class AdamMultipliers:
 
 
 class DualAscent:
-    """Dual ascent on one problem: the best bound so far, the multipliers that gave it, and the current messages.
+    """Dual ascent on a relaxation: the best bound so far, the multipliers that gave it, and the current messages.
 
-    It continues with the messages of a relaxation. Call begin() once, then advance(progress) with progress rising from
-    0 to 1 in the first cycle, and restart() between cycles. Usage on edges is part of the Lagrangian but not of the
-    ascent direction.
+    It continues with the relaxation's messages, and excludes strategies there. Call begin() once, then
+    advance(progress) with progress rising from 0 to 1 in the first cycle, and restart() between cycles; resume() goes
+    on with a branch. Usage on edges is part of the Lagrangian but not of the ascent direction.
     """
 
     def __init__(self, relaxation: Relaxation) -> None:
-        self.problem, self.messages = relaxation.model.restriction.problem, relaxation.messages
-        self.limit, self._lagrangian = self.problem.limit or 0, relaxation.model.lagrangian
+        self._relaxation, self._lagrangian = relaxation, relaxation.model.lagrangian
         self._potentials = self._lagrangian.with_multipliers({})
         self._adam = AdamMultipliers()
         self.bound, self.multipliers = 0, dict[int, float]()
-        self.work = 2 * relaxation.model.work
         self._step, self._temperature = 0.0, 1.0
+
+    def resume(self, branch: Relaxation) -> DualAscent:
+        """Return an ascent on a branch, at its multipliers, of its watched time steps and with the scales of this
+        one."""
+        ascent = DualAscent(branch)
+        ascent._step, ascent._temperature, ascent.multipliers = self._step, self._temperature, branch.multipliers
+        ascent._adam.add_steps(branch.model.lagrangian.watched)
+        ascent._adam.reset(branch.multipliers)
+        ascent._pass()
+        return ascent
 
     def begin(self) -> None:
         """Compute the first messages and choose the scales of temperature and step."""
         for _ in range(WARM_UP_PASSES):
             self._pass()
-        min_marginals = self.messages.min_marginals
+        min_marginals = self._relaxation.messages.min_marginals
         positive = min_marginals[(min_marginals > 0) & (min_marginals < self._lagrangian.scale.forbidden // 2)]
         self._temperature = INITIAL_TEMPERATURE * float(np.median(positive)) if positive.size else 1.0
-        if self.problem.limit is not None:
-            self._find_step(max(self.bound, 1) / max(self.limit, 1) * 1e-6)
+        self._find_step()
 
-    def _find_step(self, least: float) -> None:
-        """Double the multiplier of the most overloaded time step, from `least` on, until its expected overload is gone;
-        that multiplier becomes the scale of the steps."""
-        overload = self._overload(self._temperature)
-        worst = int(overload.argmax()) if overload.size else 0
+    def _find_step(self) -> None:
+        """Double the multiplier of the most overloaded time step until its expected overload is gone; that multiplier
+        becomes the scale of the steps."""
+        limit = self._relaxation.model.restriction.problem.limit
+        overload = np.zeros(0) if limit is None else self._overload(self._temperature)
+        worst, least = int(overload.argmax()) if overload.size else 0, max(self.bound, 1) / max(limit or 0, 1) * 1e-6
         for turn in range(MAX_DOUBLINGS):
             if not overload.size or overload[worst] <= 0:
                 break
@@ -148,35 +156,51 @@ class DualAscent:
     def advance(self, progress: float) -> int:
         """Take one ascent step and return the bound there; progress sets step size and temperature."""
         if self._step:
-            # Min-marginals are integers in scaled units: a temperature below one unit would not mean anything.
-            heat = max(self._temperature * FINAL_TEMPERATURE**progress, 1.0)
-            overload = self._overload(heat)
-            if self._adam.count % LOOK_EVERY == 0:
-                self._adam.add_steps(_find_peaks(overload, self._adam.time_steps))
-            self._adam.step(overload[self._adam.time_steps], INITIAL_STEP * self._step * FINAL_STEP**progress)
+            adam, heat = self._adam, self.heat(progress)
+            if adam.count % LOOK_EVERY == 0 and self._relaxation.model.watched is None:
+                adam.add_steps(_find_peaks(self._overload(heat), adam.time_steps))
+            self._lagrangian.watch(adam.time_steps)
+            overload = self._watched_overload(heat)[np.searchsorted(self._lagrangian.watched, adam.time_steps)]
+            adam.step(overload, INITIAL_STEP * self._step * FINAL_STEP**progress)
         return self._pass()
+
+    def heat(self, progress: float) -> float:
+        """Return the temperature in scaled units; below one of these it would not mean anything."""
+        return max(self._temperature * FINAL_TEMPERATURE**progress, 1.0)
 
     def restart(self) -> None:
         """Return to the best multipliers."""
-        if not self._step and self.problem.limit is not None:
-            self._find_step(max(self.bound, 1) / max(self.limit, 1) * 1e-6)
+        if not self._step:
+            self._find_step()
         self._adam.reset(self.multipliers)
 
     def decode(self) -> Integers:
         """Decode an assignment from the messages and improve it node by node at the current multipliers."""
-        return self.messages.run_icm(self._potentials, self.messages.decode(self._potentials))
+        messages = self._relaxation.messages
+        return messages.run_icm(self._potentials, messages.decode(self._potentials))
 
     def _pass(self) -> int:
         multipliers = self._adam.multipliers()
-        self._potentials = self._lagrangian.with_multipliers(multipliers, self.limit)
-        bound = max(self._potentials.bound(self.messages.sweep(self._potentials, forward)) for forward in (True, False))
+        limit = self._relaxation.model.restriction.problem.limit or 0
+        self._potentials = self._relaxation.mask(self._lagrangian.with_multipliers(multipliers, limit))
+        bound = self._relaxation.sweep(self._potentials)
         if bound > self.bound:
             self.bound, self.multipliers = bound, multipliers
         return bound
 
+    def share(self, heat: float) -> Floats:
+        """Return the probability of each strategy (flat) at a temperature in scaled units."""
+        arrays = self._relaxation.model.arrays
+        shares: Floats = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
+        return shares
+
     def _overload(self, heat: float) -> Floats:
-        share = _softmin(self.problem.arrays.node_start, self.messages.min_marginals, heat)
-        return expected_usage(self.problem.arrays, share) - self.limit
+        problem = self._relaxation.model.restriction.problem
+        return expected_usage(problem.arrays, self.share(heat)) - (problem.limit or 0)
+
+    def _watched_overload(self, heat: float) -> Floats:
+        limit = self._relaxation.model.restriction.problem.limit or 0
+        return expected_usage(self._lagrangian.usage, self.share(heat)) - limit
 
 
 def _find_peaks(overload: Floats, known: Integers) -> Integers:

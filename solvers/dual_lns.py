@@ -70,8 +70,8 @@ class DualWorker:
             self._thread.join()
         self.threaded = False
 
-    def run_cycle(self, stopped: Callable[[], bool]) -> int:
-        """Run one cycle until stopped() is true; return the number of steps made."""
+    def run_cycle(self, stopped: Callable[[], bool]) -> None:
+        """Run one cycle, until stopped() is true."""
         dual, number = self._dual, self._cycle
         self._cycle += 1
         steps = CYCLE_STEPS * (1 + number)
@@ -81,7 +81,7 @@ class DualWorker:
             dual.restart()
         for step in range(steps):
             if stopped():
-                return step
+                return
             # Later cycles start with smaller steps and temperatures than the first: they refine its multipliers.
             progress = (
                 step / steps if number == 0 else RESTART_PROGRESS + (1 - RESTART_PROGRESS) * step / steps + 0.1 * number
@@ -90,7 +90,6 @@ class DualWorker:
             if step % POST_EVERY == POST_EVERY - 1:
                 self._post(dual.decode() if step * 2 >= steps else None)
         self.cycles += 1
-        return steps
 
     def take_assignments(self) -> list[Integers]:
         """Return the assignments posted since the last call. Raises what the thread has raised."""
@@ -99,11 +98,6 @@ class DualWorker:
         with self._lock:
             assignments, self._assignments = self._assignments, []
         return assignments
-
-    @property
-    def work(self) -> float:
-        """Units of work of one step."""
-        return self._dual.work
 
     def _post(self, assignment: Integers | None) -> None:
         with self._lock:
@@ -120,10 +114,13 @@ class DualWorker:
 
 
 class DualLnsHybrid:
-    """The hybrid on a state's problem, which can be left and continued: nothing that it has found is lost."""
+    """The hybrid on a state's problem, which can be left and continued: nothing that it has found is lost.
+
+    dual: the ascent that it was given.
+    """
 
     def __init__(self, state: SolveState, dual: DualAscent, seed: int) -> None:
-        self._state, self._seed, self._worker = state, seed, DualWorker(dual)
+        self._state, self._seed, self.dual, self._worker = state, seed, dual, DualWorker(dual)
         self._pairs, self._interrupted = state.problem.arrays.pairs, _never
         if state.assignment is None:
             state.submit(find_min_usage_assignment(state.problem))
@@ -180,7 +177,7 @@ class DualLnsHybrid:
         state, worker = self._state, self._worker
         if not worker.threaded:
             with state.operator("dual", self._pairs):
-                state.charge(worker.work * worker.run_cycle(lambda: state.is_exhausted))
+                worker.run_cycle(lambda: state.is_exhausted)
                 self._publish()
         for _ in range(walks):
             if not state.is_exhausted:

@@ -27,6 +27,7 @@ from functools import partial
 
 import numpy as np
 
+from solvers.ascent_bounding import AscentBounding
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
@@ -34,7 +35,8 @@ from solvers.dive import run_dive
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
 from solvers.evaluation import find_peaks, usage_profile
 from solvers.isolated_process import Meanwhile
-from solvers.proof_tree import ProofTree
+from solvers.lp_bounding import LpBounding
+from solvers.proof_tree import Bounding, ProofTree
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
 from solvers.solve_state import SolveState
@@ -73,6 +75,7 @@ class Engine:
         self._idle_walks = 0
         self.multipliers = dict(relaxation.multipliers)
         self._tree: ProofTree | None = None
+        self._choose_bounding: Callable[[], Bounding] = LpBounding
 
     def run(self, search: DualLnsHybrid, processes: int) -> None:
         """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
@@ -80,6 +83,7 @@ class Engine:
         self.multipliers = search.begin() if self._pairs <= SMALL_PAIRS else search.settle(processes)
         if state.is_exhausted:
             return
+        self._choose_bounding = lambda: AscentBounding(self._relaxation, search.dual, self._peak_steps())
         self._relaxation.set_multipliers(self.multipliers)
         self._fix()
         self._generate_columns(processes > 1)
@@ -250,7 +254,7 @@ class Engine:
     def _proof_tree(self) -> ProofTree:
         """The one proof tree of the solve, which is planted when it is first asked for."""
         if self._tree is None:
-            self._tree = ProofTree(self._state, self._relaxation)
+            self._tree = ProofTree(self._state, self._relaxation, self._choose_bounding())
         return self._tree
 
     def _prove_meanwhile(self, has_result: Callable[[], bool]) -> bool:

@@ -133,8 +133,11 @@ class LagrangianCosts:
     """Computes the potentials of a problem at given multipliers; edges with equal matrices and multipliers share one
     copy."""
 
-    def __init__(self, graph: OrientedGraph, scale: FixedPoint, costs_count: bool = True) -> None:
-        """costs_count: False replaces all costs by zero except forbidden ones, for bounds on usage alone."""
+    def __init__(
+        self, graph: OrientedGraph, scale: FixedPoint, *, costs_count: bool = True, watched: Integers | None = None
+    ) -> None:
+        """costs_count: False replaces all costs by zero except forbidden ones, for bounds on usage alone. watched: what
+        the problem's time steps are called, ascending (None: as in the problem)."""
         arrays = graph.arrays
         self._graph, self._arrays, self.scale = graph, arrays, scale
         cost, pair = arrays.cost, arrays.pair_cost
@@ -143,12 +146,27 @@ class LagrangianCosts:
             cost = np.where(cost >= IMPOSSIBLE, impossible, 0)
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
-        self.largest_usage = int(max(arrays.span_usage.max(initial=0), arrays.pair_usage.max(initial=0)))
         self._unpriced: tuple[Integers, Integers] | None = None
+        self.watched = np.zeros(0, np.int64) if watched is None else watched
+        self.usage = arrays.at_time_steps(self.watched) if watched is None else arrays
+
+    def watch(self, time_steps: Integers) -> None:
+        """Have these time steps among `watched`, which ascend; `usage` has the problem's arrays with only those."""
+        watched = np.union1d(self.watched, time_steps)
+        if watched.size > self.watched.size:
+            self.watched, self.usage = watched, self._arrays.at_time_steps(watched)
+
+    @property
+    def largest_usage(self) -> int:
+        """The most bytes that a strategy or a pair uses over an interval of watched time steps."""
+        return int(max(self.usage.span_usage.max(initial=0), self.usage.pair_usage.max(initial=0)))
 
     def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
         """Return the potentials at these multipliers (cost units per byte, by time step) and this limit (bytes)."""
-        exact = FixedPointMultipliers.of(multipliers, self.scale, self.largest_usage)
+        self.watch(np.array(list(multipliers), np.int64))
+        positions = np.searchsorted(self.watched, np.array(list(multipliers), np.int64)).tolist()
+        watched = dict(zip(positions, multipliers.values(), strict=True))
+        exact = FixedPointMultipliers.of(watched, self.scale, self.largest_usage)
         theta = self._theta
         if exact.numerators:
             theta = np.minimum(theta + self._price_usage(exact), self.scale.forbidden)
@@ -157,7 +175,7 @@ class LagrangianCosts:
 
     def _price_usage(self, exact: FixedPointMultipliers) -> Integers:
         """Return the cost of each strategy's usage at these multipliers, in scaled units."""
-        arrays = self._arrays
+        arrays = self.usage
         multiplier = exact.over(arrays.span_start, arrays.span_stop, arrays.time_steps)
         total = np.zeros(arrays.cost.size, np.int64)
         _add_prices(
@@ -188,7 +206,7 @@ class LagrangianCosts:
         return pair, np.array([offsets[key] for key in keys], np.int64)
 
     def _keys(self, exact: FixedPointMultipliers) -> list[Key]:
-        arrays = self._arrays
+        arrays = self.usage
         columns = (self._graph.turned, arrays.height, arrays.width, arrays.kind_start, arrays.pair_start)
         keys: list[Key] = [(*key, ()) for key in zip(*(column.tolist() for column in columns), strict=True)]
         if exact.numerators and arrays.edge_usage_edge.size:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,31 @@ class ProblemArrays:
     def strategies_at(self, nodes: Integers) -> Integers:
         """Return the flat indices of the strategies of these nodes, one node after another."""
         return segment_positions(self.node_start[nodes], self.counts[nodes])
+
+    def at_time_steps(self, time_steps: Integers) -> ProblemArrays:
+        """Return the arrays with only these time steps, which ascend, numbered from 0. Spans of a node that cover the
+        same ones are added up, so their number does not grow with the program's length."""
+        begin, end = np.searchsorted(time_steps, self.span_start), np.searchsorted(time_steps, self.span_stop)
+        live, base = np.flatnonzero(begin < end), time_steps.size + 1
+        keys, which = np.unique(
+            (self.span_node[live] * base + begin[live]) * base + end[live], return_inverse=True
+        )
+        node, sizes = keys // base**2, self.counts[self.span_node[live]]
+        starts = compute_offsets(self.counts[node])
+        usage = np.zeros(int(starts[-1]), np.int64)
+        used = self.span_usage[segment_positions(self.span_at[live], sizes)]
+        np.add.at(usage, segment_positions(starts[:-1][which], sizes), used)
+        return replace(
+            self,
+            span_node=node,
+            span_start=keys // base % base,
+            span_stop=keys % base,
+            span_at=starts[:-1],
+            span_usage=usage,
+            edge_usage_start=np.searchsorted(time_steps, self.edge_usage_start),
+            edge_usage_stop=np.searchsorted(time_steps, self.edge_usage_stop),
+            time_steps=time_steps.size,
+        )
 
     def largest_usage(self) -> int:
         """Return an upper bound of the bytes in use at any time step: the largest usages of all spans and edges."""

@@ -1,86 +1,102 @@
-"""Proof trees, for what message passing alone leaves open.
+"""Proof trees, for what message passing alone leaves open: best-first branch and bound with plunges.
 
 With a usage limit the relaxation packs fractions of strategies, and multipliers that are right for the whole problem
-are wrong for its branches. A proof tree solves the linear program of each branch, separates its cuts, and turns its
-duals into a bound in integers (solvers/cut_separation.py). It branches where the linear programs of both branches, of
-which some steps are done for a few nodes, cost most.
+are wrong for its branches. How a branch is bounded, in integers, and where it is split is a parameter: by linear
+programs with cuts (solvers/lp_bounding.py) or by steps of the dual ascent (solvers/ascent_bounding.py).
+
+A branch that has been split is followed by its likelier half as long as the bound of that is near the tree's least one
+(a plunge, which finds assignments; T. Achterberg, "Constraint integer programming", 2007), and else by the open branch
+of the least bound.
 """
 
 from __future__ import annotations
 
 import heapq
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.cut_separation import separate_cuts
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
 
 Mask = NDArray[np.bool_]
-
-# Rounds of cuts per branch of a proof tree; most pairs at its root, and most open branches (each is a problem).
-CUT_ROUNDS, MAX_TREE_PAIRS, MAX_OPEN = 4, 20_000, 2000
-# Nodes compared before a branch is split.
-PROBES = 6
-# A branch whose linear program has no optimum is tried at multipliers raised so many times by this factor.
-RAISES, RAISE_FACTOR = 6, 8.0
-# Message rounds at raised multipliers.
-RAISED_ROUNDS = 4
+Split = tuple[int, Mask]
+"""A node, and flags of those of its strategies to keep in the likelier half of a branch."""
 
 
-def _split(relaxation: Relaxation, node: int, kept: Mask) -> Relaxation:
-    """Keep these of the node's strategies here; return the branch with the others."""
-    start, stop = relaxation.model.arrays.node_start[node : node + 2]
-    other = relaxation.copy()
-    other.allowed[start:stop] &= ~kept
-    relaxation.allowed[start:stop] &= kept
-    relaxation.is_exact = other.is_exact = False
-    return other
+class Bounding(Protocol):
+    """How a tree bounds its branches. plunge: how far above the tree's least bound plunges go, as a share of the gap.
+    max_pairs, max_bytes: of the root, and of the messages of all open branches."""
+
+    plunge: float
+    max_pairs: int
+    max_bytes: int
+
+    def bound(self, branch: Relaxation) -> tuple[Relaxation, Split | None]:
+        """Raise the branch's bound and exclude strategies; return what stands for it, and how best to split it."""
 
 
 class ProofTree:
-    """Best-first branch and bound on linear programs with cuts, one branch at a time. can_grow: whether branches are
-    open, and not too many or too large."""
+    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many or too large."""
 
-    def __init__(self, state: SolveState, root: Relaxation) -> None:
+    def __init__(self, state: SolveState, root: Relaxation, bounding: Bounding) -> None:
         self._state, self._is_exact, self._pairs = state, root.is_exact, root.model.arrays.pairs
-        self._open: list[tuple[int, int, Relaxation]] = [(root.bound, 0, root.copy())]
-        self._count = 0
+        self._bounding = bounding
+        self._open: list[tuple[int, int, Relaxation]] = []
+        self._next: tuple[int, Relaxation] | None = None
+        self._count = self._bytes = 0
+        self._push(root.bound, root.copy())
 
     @property
     def can_grow(self) -> bool:
-        return 0 < len(self._open) < MAX_OPEN and self._pairs <= MAX_TREE_PAIRS
+        fits = self._pairs <= self._bounding.max_pairs and self._bytes < self._bounding.max_bytes
+        return fits and (self._next is not None or bool(self._open))
+
+    @property
+    def lower(self) -> int:
+        """The least bound of the open branches, at most the upper cutoff."""
+        following = [] if self._next is None else [self._next[0]]
+        return min([self._state.upper_cutoff, *following, *(bound for bound, _, _ in self._open[:1])])
 
     def grow(self) -> None:
-        """Bound the open branch of the least bound and, where that does not close it, split it; then raise the state's
-        lower bound to the least of the open branches."""
+        """Bound a branch and, where that does not close it, split it; then raise the state's lower bound to the least
+        of the open branches."""
         state = self._state
         with state.operator("proof tree", self._pairs):
-            bound, _, branch = heapq.heappop(self._open)
-            smaller = branch.compacted()
-            every = np.ones(smaller.allowed.size, bool)
-            time_steps = list(smaller.multipliers)
-            branch, cuts = separate_cuts(state, smaller, every, time_steps=time_steps, rounds=CUT_ROUNDS, probes=PROBES)
-            if cuts is not None:
-                arrays = smaller.model.arrays
-                first = arrays.node_start[:-1]
-                rounded = np.lexsort((-cuts.point, arrays.node_of))[first] - first
-                state.submit(smaller.model.restriction.postsolve(rounded))
-            elif not state.is_exhausted:
-                _raise_multipliers(branch)
-            split = None if cuts is None else cuts.split
-            for part in [] if branch.is_done else [branch] if state.is_exhausted else self._split(branch, split):
-                self._count += 1
-                heapq.heappush(self._open, (max(bound, branch.bound), -self._count, part))
+            before, branch = self._take()
+            if before < state.upper_cutoff:
+                branch, split = self._bounding.bound(branch)
+                bound = max(before, branch.bound)
+                halves = [] if branch.is_done else [branch] if state.is_exhausted else self._split(branch, split)
+                for half in halves[1:]:
+                    self._push(bound, half)
+                least = min(bound, self.lower)
+                if halves and bound - least <= self._bounding.plunge * (state.upper_cutoff - least):
+                    self._next = bound, halves[0]
+                elif halves:
+                    self._push(bound, halves[0])
             if self._is_exact:
-                state.raise_lower_bound(min([state.upper_cutoff, *(bound for bound, _, _ in self._open)]))
+                state.raise_lower_bound(self.lower)
 
-    def _split(self, branch: Relaxation, split: tuple[int, Mask] | None) -> list[Relaxation]:
-        """Return the two halves of a branch; nothing where it is a single assignment, which is submitted.
+    def _take(self) -> tuple[int, Relaxation]:
+        """Take the half that a plunge goes on with, or else the open branch of the least bound."""
+        following, self._next = self._next, None
+        if following is not None:
+            return following
+        bound, _, branch = heapq.heappop(self._open)
+        self._bytes -= branch.messages.values.nbytes
+        return bound, branch
 
-        split: a node, and flags of those of its strategies to keep in one half.
-        """
+    def _push(self, bound: int, branch: Relaxation) -> None:
+        self._count += 1
+        self._bytes += branch.messages.values.nbytes
+        branch.free_potentials()
+        heapq.heappush(self._open, (bound, -self._count, branch))
+
+    def _split(self, branch: Relaxation, split: Split | None) -> list[Relaxation]:
+        """Return the two halves of a branch, the likelier one first; nothing where it is a single assignment, which is
+        submitted."""
         restriction, counts, first = branch.model.restriction, branch.counts(), branch.model.arrays.node_start
         if counts.max() == 1:
             left = np.flatnonzero(branch.allowed) - first[:-1]
@@ -91,18 +107,14 @@ class ProofTree:
         if split is None or not (kept & allowed).any() or not (~kept & allowed).any():
             node = int(counts.argmax())
             kept = np.arange(first[node + 1] - first[node]) == branch.allowed[first[node] : first[node + 1]].argmax()
-        return [branch, _split(branch, node, kept)]
+        return [branch, split_branch(branch, node, kept)]
 
 
-def _raise_multipliers(branch: Relaxation) -> None:
-    """Raise all multipliers of a branch until it is done or they have been raised RAISES times: without an assignment
-    within the limit its bound rises with them. Its own multipliers are restored where it does not."""
-    multipliers, bound, factor = dict(branch.multipliers), branch.bound, 1.0
-    for _ in range(RAISES):
-        factor *= RAISE_FACTOR
-        branch.set_multipliers({t: factor * multiplier for t, multiplier in multipliers.items()})
-        branch.pass_messages(RAISED_ROUNDS, 0.0)
-        if branch.is_done:
-            return
-    branch.set_multipliers(multipliers)
-    branch.bound = bound
+def split_branch(branch: Relaxation, node: int, kept: Mask) -> Relaxation:
+    """Keep these of the node's strategies here; return the branch with the others."""
+    start, stop = branch.model.arrays.node_start[node : node + 2]
+    other = branch.copy()
+    other.allowed[start:stop] &= ~kept
+    branch.allowed[start:stop] &= kept
+    branch.is_exact = other.is_exact = False
+    return other

@@ -34,11 +34,14 @@ SPARSE_SHARE = 0.7
 class RelaxedModel:
     """What the relaxations of one (restricted) problem share: its graph, its Lagrangian costs and the solve's state."""
 
-    def __init__(self, state: SolveState, restricted: Restriction, scale: FixedPoint) -> None:
-        self.state, self.restriction = state, restricted
+    def __init__(
+        self, state: SolveState, restricted: Restriction, scale: FixedPoint, watched: Integers | None = None
+    ) -> None:
+        """watched: what the problem's time steps are called in multipliers, ascending (None: as in the problem)."""
+        self.state, self.restriction, self.watched = state, restricted, watched
         self.arrays = restricted.problem.arrays
         self.graph = OrientedGraph.of(self.arrays)
-        self.lagrangian = LagrangianCosts(self.graph, scale)
+        self.lagrangian = LagrangianCosts(self.graph, scale, watched=watched)
         self.work = pass_work(self.arrays)
 
     def potentials(self, multipliers: Multipliers) -> Potentials:
@@ -174,10 +177,9 @@ class Relaxation:
         state, assignment = self.model.state, None
         history: list[int] = [self.bound]
         for step in range(rounds):
-            potentials = self._potentials()
+            potentials = self.mask(self.lagrangian_potentials)
             # Every second round shares out only half: reduced costs are then large enough to exclude more strategies.
-            self._pass_once(potentials, True, 1 + step % 2)
-            self._pass_once(potentials, False, 1 + step % 2)
+            self.bound = max(self.bound, self.sweep(potentials, 1 + step % 2))
             last = step == rounds - 1 or (while_dense and self.is_sparse)
             if step % decode_every == decode_every - 1 or last:
                 history.append(self.bound)
@@ -189,22 +191,31 @@ class Relaxation:
             if last or state.is_exhausted:
                 break
         self._raise_bound()
-        return assignment if assignment is not None else self._decode(self._potentials())
+        return assignment if assignment is not None else self._decode(self.mask(self.lagrangian_potentials))
 
-    def _potentials(self) -> Potentials:
+    def mask(self, potentials: Potentials) -> Potentials:
+        """Return the potentials with the strategies that are not allowed forbidden."""
         if self.allowed.all():
-            return self.lagrangian_potentials
-        return self.lagrangian_potentials.shifted(np.where(self.allowed, 0, self.lagrangian_potentials.scale.forbidden))
+            return potentials
+        return potentials.shifted(np.where(self.allowed, 0, potentials.scale.forbidden))
 
-    def _pass_once(self, potentials: Potentials, forward: bool, split: int) -> None:
+    def sweep(self, potentials: Potentials, split: int = 1) -> int:
+        """Pass messages once in both directions, exclude strategies, and return the bound, up to the upper cutoff.
+
+        split: as in TrwsMessages.sweep.
+        """
+        bound = max(self._pass_once(potentials, forward, split) for forward in (True, False))
+        return min(bound, self.model.state.upper_cutoff)
+
+    def _pass_once(self, potentials: Potentials, forward: bool, split: int) -> int:
         state = self.model.state
         scaled = self.messages.sweep(potentials, forward, split)
         state.charge(self.model.work)
-        self.bound = max(self.bound, potentials.bound(scaled))
         # Costs are integers: a strategy may stay only if an assignment of cost upper_cutoff - 1 can contain it. The
         # clamp keeps the threshold an int64; with -1 everything goes.
         room = (state.upper_cutoff - 1) * potentials.scale.factor + potentials.constant - scaled
         self.allowed &= self.messages.reduced_costs <= min(max(room, -1), 1 << 62)
+        return potentials.bound(scaled)
 
     def _decode(self, potentials: Potentials) -> Integers:
         state, postsolve = self.model.state, self.model.restriction.postsolve
@@ -224,7 +235,7 @@ class Relaxation:
         allowed = self.allowed if allowed is None else allowed
         model = self.model
         restricted = model.restriction.restricted_to(allowed)
-        smaller = RelaxedModel(model.state, restricted, model.lagrangian.scale)
+        smaller = RelaxedModel(model.state, restricted, model.lagrangian.scale, model.watched)
         values = model.restriction.select_at_ends(allowed, self.messages.values)
         still_allowed = self.allowed[allowed]
         messages = TrwsMessages(smaller.graph, values)
@@ -232,11 +243,12 @@ class Relaxation:
         relaxation.bound = self.bound
         return relaxation
 
-    def with_rows(self, problem: Problem, multipliers: Multipliers) -> Relaxation:
-        """Return the relaxation of `problem`, which is this one's with further capacity rows, at other multipliers."""
-        model = self.model
-        stronger = RelaxedModel(model.state, replace(model.restriction, problem=problem), model.lagrangian.scale)
-        return Relaxation(stronger, multipliers, self.messages, self.allowed, self.is_exact)
+    def with_rows(self, problem: Problem, multipliers: Multipliers, watched: Integers | None = None) -> Relaxation:
+        """Return the relaxation of `problem`, which is this one's with other capacity rows, at other multipliers;
+        watched: as in RelaxedModel."""
+        restriction, scale = replace(self.model.restriction, problem=problem), self.model.lagrangian.scale
+        model = RelaxedModel(self.model.state, restriction, scale, watched)
+        return Relaxation(model, multipliers, self.messages, self.allowed, self.is_exact)
 
     def set_messages(self, flags: Mask, messages: Values) -> None:
         """Replace the messages of the flagged strategies (cost units, in the order of DualWarmStart); others stay.
@@ -259,7 +271,5 @@ class Relaxation:
 
         Strategies that are not allowed get the largest int64.
         """
-        potentials = self._potentials()
-        for forward in (True, False):
-            self._pass_once(potentials, forward, 1)
+        self.bound = max(self.bound, self.sweep(self.mask(self.lagrangian_potentials)))
         return np.where(self.allowed, self.messages.min_marginals, np.iinfo(np.int64).max)
