@@ -30,7 +30,9 @@ Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Steps per branch, and the progress within a cycle that sets their size and temperature.
-STEPS, PROGRESS = 6, 0.65
+STEPS, PROGRESS = 8, 0.4
+# Multipliers below this share of their sum count as zero.
+LEAST_SHARE = 5e-4
 # Nodes compared by what their memory costs, and by what they gained; gains after which a node's average is used.
 CANDIDATES, RELIABLE = 8, 8
 # The least gain, as a share of the open gap, that counts in a product.
@@ -40,13 +42,15 @@ MIN_GAIN = 1e-4
 class AscentBounding:
     """Bounding by dual ascent (a proof_tree.Bounding)."""
 
-    plunge, max_pairs, max_bytes = 0.2, 100_000, 1 << 30
+    plunge, max_pairs, max_bytes = 0.5, 100_000, 1 << 30
 
     def __init__(self, root: Relaxation, scales: DualAscent, time_steps: Iterable[int]) -> None:
         """scales: an ascent on the whole problem that has begun. time_steps: those to watch besides those with a
         multiplier."""
         self._root, self._scales = root, scales
-        self._watched = np.union1d(list(root.multipliers), list(time_steps)).astype(np.int64)
+        least = LEAST_SHARE * sum(root.multipliers.values())
+        binding = [time_step for time_step, multiplier in root.multipliers.items() if multiplier > least]
+        self._watched = np.union1d(binding, list(time_steps)).astype(np.int64)
         self._usage = root.model.arrays.at_time_steps(self._watched)
         nodes = root.model.arrays.node_start.size - 1
         # By node and half (cheaper memory, dearer memory): the sum of what it gained, as shares of the gap, and how often.
@@ -57,17 +61,14 @@ class AscentBounding:
         branch = branch.compacted() if branch.is_sparse else branch
         if branch.model.watched is None or branch.model.watched.size < self._watched.size:
             branch = self._watch_all(branch)
-        ascent = self._scales.resume(branch)
-        for _ in range(STEPS):
-            branch.bound = max(branch.bound, ascent.bound)
-            if branch.is_done or branch.model.state.is_exhausted:
-                return branch, None
-            ascent.advance(PROGRESS)
+        ascent = self._scales.resume(branch, PROGRESS, STEPS)
         bound = max(branch.bound, ascent.bound)
         branch.set_multipliers(ascent.multipliers)
         branch.bound = bound
+        if branch.is_done or branch.model.state.is_exhausted:
+            return branch, None
         self._submit(branch, ascent.decode())
-        return branch, None if branch.is_done else self._find_split(branch, ascent.share(ascent.heat(PROGRESS)))
+        return branch, None if branch.is_done else self._find_split(branch, ascent.share(PROGRESS))
 
     def _submit(self, branch: Relaxation, assignment: Integers) -> None:
         """Submit an assignment that is an improvement as far as the branch knows; watch where it exceeds the limit."""
@@ -83,7 +84,9 @@ class AscentBounding:
         kept = np.isin(self._root.model.restriction.flat_strategies, branch.model.restriction.flat_strategies)
         arrays = _replace_usage(branch.model.arrays, self._usage, kept)
         problem = Problem.from_arrays(arrays, branch.model.restriction.problem.limit)
-        other = branch.with_rows(problem, branch.multipliers, self._watched)
+        known = set(self._watched.tolist())
+        multipliers = {time_step: value for time_step, value in branch.multipliers.items() if time_step in known}
+        other = branch.with_rows(problem, multipliers, self._watched)
         other.bound = branch.bound
         return other
 
@@ -120,7 +123,7 @@ class AscentBounding:
     def _list_candidates(self, branch: Relaxation, share: Floats) -> list[tuple[int, Mask]]:
         """Return nodes to compare, each with flags of its strategies whose memory costs less than the average."""
         arrays, first = branch.model.arrays, branch.model.arrays.node_start[:-1]
-        price = branch.lagrangian_potentials.theta - branch.model.lagrangian.with_multipliers({}).theta
+        price = branch.lagrangian_potentials.theta - branch.model.lagrangian.theta
         mean = np.add.reduceat(share * price, first)
         spread = np.add.reduceat(share * np.abs(price - mean[arrays.node_of]), first)
         # Without prices the fractions themselves decide.
@@ -128,7 +131,9 @@ class AscentBounding:
         average = self._gains / np.maximum(self._trials, 1)
         gained = np.prod(np.maximum(average, MIN_GAIN), axis=1) * (self._trials.min(axis=1) > 0)
         divisible = branch.counts() > 1
-        nodes = [np.argsort(-np.where(divisible, score, -1.0), kind="stable")[:CANDIDATES] for score in (spread, gained)]
+        nodes = [
+            np.argsort(-np.where(divisible, score, -1.0), kind="stable")[:CANDIDATES] for score in (spread, gained)
+        ]
         candidates = list[tuple[int, Mask]]()
         for node in dict.fromkeys(np.concatenate(nodes).tolist()):
             strategies = slice(*arrays.node_start[node : node + 2])

@@ -13,14 +13,18 @@ min-marginals, the step size from the multiplier at which the first overload van
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.jit import cached_njit
-from solvers.mir_cuts import expected_usage
+from solvers.mir_cuts import add_usage, expected_usage
+from solvers.oriented_graph import SweepArrays
+from solvers.potentials import FixedPointMultipliers, Potentials, add_prices, round_multipliers
 from solvers.relaxation import Relaxation
+from solvers.trws import run_sweep
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,6 +39,44 @@ INITIAL_STEP, FINAL_STEP = 0.1, 1 / 300
 BETA1, BETA2 = 0.9, 0.98
 # Steps between searches for more overloaded time steps; probabilities below exp(-MAX_EXPONENT) count as zero.
 LOOK_EVERY, MAX_EXPONENT = 8, 30.0
+# Scaled costs that matter stay far below this.
+REACH = 1 << 61
+
+
+class MessageArrays(NamedTuple):
+    """What messages are passed along, for numba: see OrientedGraph."""
+
+    forward: SweepArrays
+    backward: SweepArrays
+    first: Integers
+    ends: Integers
+    classes_of: NDArray[np.int32]
+    largest: int
+    classes: int
+
+
+class UsageArrays(NamedTuple):
+    """What strategies use at watched time steps, for numba: see ProblemArrays."""
+
+    node_start: Integers
+    span_node: Integers
+    span_start: Integers
+    span_stop: Integers
+    span_at: Integers
+    span_usage: Integers
+
+
+class CostArrays(NamedTuple):
+    """Scaled costs, for numba: see Potentials and FixedPoint; most: as in round_multipliers."""
+
+    theta: Integers
+    pair: Integers
+    pair_at: Integers
+    factor: int
+    forbidden: int
+    cap: int
+    limit: int
+    most: int
 
 
 @cached_njit(nogil=True, error_model="numpy")
@@ -56,53 +98,90 @@ def _softmin(node_start, min_marginals, heat):  # type: ignore[no-untyped-def]
     return share
 
 
-def _empty_floats() -> Floats:
-    return np.zeros(0)
-
-
-@dataclass(slots=True)
-class AdamMultipliers:
-    """The Lagrange multipliers of the time steps found so far, and Adam's averages of their gradients.
-
-    values, mean and square run parallel to time_steps; values are in cost units per byte.
-    """
-
-    time_steps: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-    values: Floats = field(default_factory=_empty_floats)
-    mean: Floats = field(default_factory=_empty_floats)
-    square: Floats = field(default_factory=_empty_floats)
-    count: int = 0
-
-    def add_steps(self, time_steps: Integers) -> None:
-        """Add the time steps that are not there yet, with multiplier zero."""
-        new = time_steps[~np.isin(time_steps, self.time_steps)]
-        self.time_steps = np.concatenate([self.time_steps, new])
-        self.values, self.mean, self.square = (
-            np.concatenate([values, np.zeros(new.size)]) for values in (self.values, self.mean, self.square)
-        )
-
-    def step(self, overload: Floats, step: float) -> None:
-        """Take one Adam step along the overload (bytes over the limit, one per multiplier); no value falls below zero.
-
-        step: the step size in cost units per byte.
-        """
-        self.count += 1
-        self.mean = BETA1 * self.mean + (1 - BETA1) * overload
-        self.square = BETA2 * self.square + (1 - BETA2) * overload**2
-        mean = self.mean / (1 - BETA1**self.count)
-        deviation = np.sqrt(self.square / (1 - BETA2**self.count))
-        self.values = np.maximum(self.values + step * mean / np.maximum(deviation, 1e-12), 0.0)
+@cached_njit(nogil=True, error_model="numpy")
+def _step_multipliers(values, mean, square, count, overload, step):  # type: ignore[no-untyped-def]
+    """Take Adam's step number `count` along the overload (bytes over the limit, one per multiplier); no value falls
+    below zero. mean, square: Adam's averages. step: the step size in cost units per byte."""
+    for t in range(values.size):
+        mean[t] = BETA1 * mean[t] + (1 - BETA1) * overload[t]
+        square[t] = BETA2 * square[t] + (1 - BETA2) * overload[t] ** 2
+        deviation = max(np.sqrt(square[t] / (1 - BETA2**count)), 1e-12)
+        values[t] = max(values[t] + step * mean[t] / (1 - BETA1**count) / deviation, 0.0)
         # A multiplier at zero must not gather momentum downwards: it would not rise when its time step overloads.
-        self.mean[(self.values == 0) & (self.mean < 0)] = 0.0
+        if values[t] == 0 and mean[t] < 0:
+            mean[t] = 0.0
 
-    def multipliers(self) -> dict[int, float]:
-        """Return the multipliers above zero, by time step."""
-        return {int(t): float(p) for t, p in zip(self.time_steps, self.values, strict=True) if p > 0}
 
-    def reset(self, multipliers: dict[int, float]) -> None:
-        """Restart from these multipliers with Adam's averages at zero."""
-        self.values = np.array([multipliers.get(int(t), 0.0) for t in self.time_steps])
-        self.mean, self.square, self.count = np.zeros(self.values.size), np.zeros(self.values.size), 0
+@cached_njit(nogil=True, error_model="numpy")
+def _price(usage, costs, allowed, values):  # type: ignore[no-untyped-def]
+    """Return the scaled costs at these multipliers, and the limit's term; what is not allowed is forbidden."""
+    numerators, shift = round_multipliers(values, costs.factor, costs.most)
+    prefix = np.zeros(values.size + 1, np.int64)
+    for t in range(values.size):
+        prefix[t + 1] = prefix[t] + numerators[t]
+    priced = costs.theta.copy()
+    add_prices(
+        usage.node_start, usage.span_node, usage.span_start, usage.span_stop, usage.span_at, usage.span_usage,
+        prefix, shift, priced,
+    )  # fmt: skip
+    for x in range(priced.size):
+        priced[x] = min(priced[x], costs.forbidden) if allowed[x] else costs.forbidden
+    return priced, -((-prefix[values.size] * costs.limit) >> shift)
+
+
+@cached_njit(nogil=True, error_model="numpy")
+def _overload(usage, time_steps, min_marginals, heat, limit):  # type: ignore[no-untyped-def]
+    """Return by how many bytes each time step is expected to exceed the limit at a temperature."""
+    change = np.zeros(time_steps + 1)
+    add_usage(
+        usage.node_start, usage.span_node, usage.span_start, usage.span_stop, usage.span_at, usage.span_usage,
+        _softmin(usage.node_start, min_marginals, heat), change,
+    )  # fmt: skip
+    return np.cumsum(change)[:-1] - limit
+
+
+@cached_njit(nogil=True, error_model="numpy")
+def _exclude(node_start, allowed, reduced_costs, room):  # type: ignore[no-untyped-def]
+    """Disallow the strategies whose reduced costs exceed `room`; return whether every node has one left."""
+    for i in range(node_start.size - 1):
+        left = 0
+        for x in range(node_start[i], node_start[i + 1]):
+            allowed[x] = allowed[x] and reduced_costs[x] <= room
+            left += allowed[x]
+        if left == 0:
+            return False
+    return True
+
+
+@cached_njit(nogil=True, error_model="numpy")
+def _ascend(graph, usage, costs, messages, min_marginals, reduced_costs, allowed, adam, count, sizes, heat, ceiling):  # type: ignore[no-untyped-def]
+    """Take an ascent step of each size (none where it is 0), each followed by messages in both directions; exclude
+    strategies. Returns the best bound in scaled units, the multipliers that gave it, and the last costs.
+
+    adam: multipliers, and Adam's averages. count: steps taken before. ceiling: the most that an assignment of interest
+    costs, in scaled units; the ascent ends once nothing below it is left.
+    """
+    values, mean, square = adam
+    best, best_values, priced = -2 * REACH, values.copy(), costs.theta
+    for size in sizes:
+        if size > 0:
+            count += 1
+            _step_multipliers(
+                values, mean, square, count, _overload(usage, values.size, min_marginals, heat, costs.limit), size
+            )
+        priced, constant = _price(usage, costs, allowed, values)
+        for way in (graph.forward, graph.backward):
+            high, low = run_sweep(
+                way, usage.node_start, graph.first, graph.ends, graph.classes_of, priced, costs.pair, costs.pair_at,
+                messages, min_marginals, reduced_costs, costs.cap, 1, graph.largest, graph.classes,
+            )  # fmt: skip
+            # The high part counts 2**40: beyond REACH in all there is only what is forbidden.
+            bound = min(max(high, -(REACH >> 40)), REACH >> 40) * (1 << 40) + low - constant
+            if bound > best:
+                best, best_values = bound, values.copy()
+            if bound > ceiling or not _exclude(usage.node_start, allowed, reduced_costs, ceiling - bound):
+                return max(best, ceiling + 1), best_values, priced
+    return best, best_values, priced
 
 
 class DualAscent:
@@ -110,97 +189,126 @@ class DualAscent:
 
     It continues with the relaxation's messages, and excludes strategies there. Call begin() once, then
     advance(progress) with progress rising from 0 to 1 in the first cycle, and restart() between cycles; resume() goes
-    on with a branch. Usage on edges is part of the Lagrangian but not of the ascent direction.
+    on with a branch. Usage on edges is left out, which is valid because it is never negative.
     """
 
     def __init__(self, relaxation: Relaxation) -> None:
-        self._relaxation, self._lagrangian = relaxation, relaxation.model.lagrangian
-        self._potentials = self._lagrangian.with_multipliers({})
-        self._adam = AdamMultipliers()
+        self._relaxation, model = relaxation, relaxation.model
+        self._limit = model.restriction.problem.limit
+        # Parallel to the watched time steps: multipliers in cost units per byte, and Adam's averages of their gradients.
+        self._time_steps = np.zeros(0, np.int64) if model.watched is None else model.watched
+        self._adam, self._count = tuple(np.zeros(self._time_steps.size) for _ in range(3)), 0
+        self._arrays = model.arrays if model.watched is not None else model.arrays.at_time_steps(self._time_steps)
+        pair, pair_at = model.lagrangian.pairs(FixedPointMultipliers({}, 0))
+        self._potentials = Potentials(model.lagrangian.theta, pair, pair_at, model.lagrangian.scale, 0)
         self.bound, self.multipliers = 0, dict[int, float]()
         self._step, self._temperature = 0.0, 1.0
 
-    def resume(self, branch: Relaxation) -> DualAscent:
-        """Return an ascent on a branch, at its multipliers, of its watched time steps and with the scales of this
-        one."""
+    def resume(self, branch: Relaxation, progress: float, steps: int) -> DualAscent:
+        """Return an ascent on a branch (with watched time steps), which has taken so many steps from its multipliers
+        with the scales of this one."""
         ascent = DualAscent(branch)
         ascent._step, ascent._temperature, ascent.multipliers = self._step, self._temperature, branch.multipliers
-        ascent._adam.add_steps(branch.model.lagrangian.watched)
-        ascent._adam.reset(branch.multipliers)
-        ascent._pass()
+        ascent.restart()
+        ascent._take(np.append(0.0, np.full(steps, ascent._size(progress))), ascent._heat(progress))
         return ascent
 
     def begin(self) -> None:
         """Compute the first messages and choose the scales of temperature and step."""
-        for _ in range(WARM_UP_PASSES):
-            self._pass()
+        self._take(np.zeros(WARM_UP_PASSES), 1.0)
         min_marginals = self._relaxation.messages.min_marginals
-        positive = min_marginals[(min_marginals > 0) & (min_marginals < self._lagrangian.scale.forbidden // 2)]
+        forbidden = self._relaxation.model.lagrangian.scale.forbidden
+        positive = min_marginals[(min_marginals > 0) & (min_marginals < forbidden // 2)]
         self._temperature = INITIAL_TEMPERATURE * float(np.median(positive)) if positive.size else 1.0
         self._find_step()
 
     def _find_step(self) -> None:
         """Double the multiplier of the most overloaded time step until its expected overload is gone; that multiplier
         becomes the scale of the steps."""
-        limit = self._relaxation.model.restriction.problem.limit
-        overload = np.zeros(0) if limit is None else self._overload(self._temperature)
-        worst, least = int(overload.argmax()) if overload.size else 0, max(self.bound, 1) / max(limit or 0, 1) * 1e-6
+        overload = np.zeros(0) if self._limit is None else self._find_overload(self._temperature)
+        worst, least = int(overload.argmax()) if overload.size else 0, max(self.bound, 1) / max(self._limit or 0, 1)
         for turn in range(MAX_DOUBLINGS):
             if not overload.size or overload[worst] <= 0:
                 break
-            self._adam.add_steps(np.array([worst]))
-            self._step = self._adam.values[0] = least * 2.0**turn
-            self._pass()
-            overload = self._overload(self._temperature)
+            self._watch(np.array([worst]))
+            self._step = self._adam[0][np.searchsorted(self._time_steps, worst)] = least * 1e-6 * 2.0**turn
+            self._take(np.zeros(1), 1.0)
+            overload = self._find_overload(self._temperature)
 
     def advance(self, progress: float) -> int:
         """Take one ascent step and return the bound there; progress sets step size and temperature."""
-        if self._step:
-            adam, heat = self._adam, self.heat(progress)
-            if adam.count % LOOK_EVERY == 0 and self._relaxation.model.watched is None:
-                adam.add_steps(_find_peaks(self._overload(heat), adam.time_steps))
-            self._lagrangian.watch(adam.time_steps)
-            overload = self._watched_overload(heat)[np.searchsorted(self._lagrangian.watched, adam.time_steps)]
-            adam.step(overload, INITIAL_STEP * self._step * FINAL_STEP**progress)
-        return self._pass()
-
-    def heat(self, progress: float) -> float:
-        """Return the temperature in scaled units; below one of these it would not mean anything."""
-        return max(self._temperature * FINAL_TEMPERATURE**progress, 1.0)
+        if self._step and self._count % LOOK_EVERY == 0:
+            self._watch(_find_peaks(self._find_overload(self._heat(progress)), self._time_steps))
+        return self._take(np.full(1, self._size(progress)), self._heat(progress))
 
     def restart(self) -> None:
-        """Return to the best multipliers."""
+        """Return to the best multipliers, with Adam's averages at zero."""
         if not self._step:
             self._find_step()
-        self._adam.reset(self.multipliers)
+        values = np.array([self.multipliers.get(t, 0.0) for t in self._time_steps.tolist()])
+        self._adam, self._count = (values, np.zeros(values.size), np.zeros(values.size)), 0
+
+    def share(self, progress: float) -> Floats:
+        """Return the probability of each strategy (flat)."""
+        arrays, heat = self._relaxation.model.arrays, self._heat(progress)
+        shares: Floats = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
+        return shares
 
     def decode(self) -> Integers:
         """Decode an assignment from the messages and improve it node by node at the current multipliers."""
         messages = self._relaxation.messages
         return messages.run_icm(self._potentials, messages.decode(self._potentials))
 
-    def _pass(self) -> int:
-        multipliers = self._adam.multipliers()
-        limit = self._relaxation.model.restriction.problem.limit or 0
-        self._potentials = self._relaxation.mask(self._lagrangian.with_multipliers(multipliers, limit))
-        bound = self._relaxation.sweep(self._potentials)
+    def _size(self, progress: float) -> float:
+        return INITIAL_STEP * self._step * FINAL_STEP**progress
+
+    def _heat(self, progress: float) -> float:
+        # Min-marginals are integers in scaled units: a temperature below one unit would not mean anything.
+        return max(self._temperature * FINAL_TEMPERATURE**progress, 1.0)
+
+    def _watch(self, time_steps: Integers) -> None:
+        """Give these time steps a multiplier, zero at first."""
+        watched = np.union1d(self._time_steps, time_steps)
+        if watched.size > self._time_steps.size:
+            at = np.searchsorted(watched, self._time_steps)
+            self._adam = tuple(_spread(values, at, watched.size) for values in self._adam)
+            self._time_steps, self._arrays = watched, self._relaxation.model.arrays.at_time_steps(watched)
+
+    def _take(self, sizes: Floats, heat: float) -> int:
+        """Take steps of these sizes, and return the best bound of them, up to the upper cutoff."""
+        relaxation, scale, start = self._relaxation, self._potentials.scale, self._potentials
+        messages, graph, arrays = relaxation.messages, relaxation.model.graph, self._arrays
+        cutoff, limit = relaxation.model.state.upper_cutoff, self._limit or 0
+        # The sum of all numerators times the limit, or the usage in one span, stays far below REACH.
+        most = max(int(arrays.span_usage.max(initial=0)), limit // 2)
+        best, values, theta = _ascend(
+            MessageArrays(graph.forward, graph.backward, graph.first, graph.ends, graph.classes_of, graph.largest, graph.classes),
+            UsageArrays(arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, arrays.span_at, arrays.span_usage),
+            CostArrays(relaxation.model.lagrangian.theta, start.pair, start.pair_at, scale.factor, scale.forbidden, scale.cap, limit, most),
+            messages.values, messages.min_marginals, messages.reduced_costs, relaxation.allowed,
+            self._adam, self._count, sizes, heat, min((cutoff - 1) * scale.factor, REACH),
+        )  # fmt: skip
+        self._count += np.count_nonzero(sizes)
+        relaxation.model.state.charge(2 * sizes.size * relaxation.model.work)
+        self._potentials = replace(start, theta=theta)
+        bound = min(-(-int(best) // scale.factor), cutoff)
         if bound > self.bound:
-            self.bound, self.multipliers = bound, multipliers
+            positive = np.flatnonzero(values)
+            self.bound = bound
+            self.multipliers = dict(zip(self._time_steps[positive].tolist(), values[positive].tolist(), strict=True))
         return bound
 
-    def share(self, heat: float) -> Floats:
-        """Return the probability of each strategy (flat) at a temperature in scaled units."""
+    def _find_overload(self, heat: float) -> Floats:
+        """Return by how many bytes each time step of the problem is expected to exceed the limit."""
         arrays = self._relaxation.model.arrays
-        shares: Floats = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
-        return shares
+        share = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
+        return expected_usage(arrays, share) - (self._limit or 0)
 
-    def _overload(self, heat: float) -> Floats:
-        problem = self._relaxation.model.restriction.problem
-        return expected_usage(problem.arrays, self.share(heat)) - (problem.limit or 0)
 
-    def _watched_overload(self, heat: float) -> Floats:
-        limit = self._relaxation.model.restriction.problem.limit or 0
-        return expected_usage(self._lagrangian.usage, self.share(heat)) - limit
+def _spread(values: Floats, at: Integers, size: int) -> Floats:
+    wider = np.zeros(size)
+    wider[at] = values
+    return wider
 
 
 def _find_peaks(overload: Floats, known: Integers) -> Integers:

@@ -79,7 +79,7 @@ def usage_at(arrays: ProblemArrays, time_step: int) -> Integers:
 def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
     """Return the bytes in use at each time step, edges left out, for these values of the strategies (flat)."""
     change = np.zeros(arrays.time_steps + 1)
-    _add_usage(
+    add_usage(
         arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, arrays.span_at, arrays.span_usage,
         np.asarray(point, np.float64), change,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
 
 
 @cached_njit(nogil=True, error_model="numpy")
-def _add_usage(node_start, span_node, starts, stops, span_at, span_usage, point, change):  # type: ignore[no-untyped-def]
+def add_usage(node_start, span_node, starts, stops, span_at, span_usage, point, change):  # type: ignore[no-untyped-def]
     """Add what each span uses to `change` where it starts, and then subtract it where it stops."""
     used = np.zeros(span_node.size)
     for q in range(span_node.size):

@@ -52,6 +52,26 @@ class FixedPoint:
         return FixedPoint(min(1 << (room.bit_length() - 1), 1 << 24), cap // 2, cap)
 
 
+@cached_njit(nogil=True, error_model="numpy")
+def round_multipliers(multipliers, factor, most):  # type: ignore[no-untyped-def]
+    """Return numerators and a shift: the multipliers (cost units per byte) in scaled units, rounded down to the finest
+    grid of 1 / 2**shift on which their sum times `most` bytes stays below 2**60.
+
+    Multipliers of which some are not finite are no better than none.
+    """
+    numerators, total = np.zeros(multipliers.size, np.int64), 0.0
+    for t in range(multipliers.size):
+        total += multipliers[t] * factor
+    if not 0.0 < total < np.inf:
+        return numerators, 0
+    room = float((np.int64(1) << 60) // max(most, 1))
+    shift = int(max(min(np.floor(np.log2(room / total)), 60.0), 0.0)) if room > 0.0 else 0
+    unit = min(factor * 2.0**shift, room * factor / total)
+    for t in range(multipliers.size):
+        numerators[t] = max(int(multipliers[t] * unit), 0)
+    return numerators, shift
+
+
 @dataclass(frozen=True, slots=True)
 class FixedPointMultipliers:
     """Lagrange multipliers by time step: numerators over 2**shift, in scaled cost units per byte."""
@@ -60,29 +80,22 @@ class FixedPointMultipliers:
     shift: int
 
     @staticmethod
-    def of(multipliers: Mapping[int, float], scale: FixedPoint, largest_usage: int) -> FixedPointMultipliers:
-        """Round multipliers (cost units per byte) down to the finest grid on which every product stays in 62 bits."""
-        total = sum(multipliers.values()) * scale.factor
-        # Multipliers of which some are not finite are no better than none.
-        if not 0 < total < np.inf:
-            return FixedPointMultipliers({}, 0)
-        room = (1 << 60) // max(largest_usage, 1)
-        shift = max(min(int(np.floor(np.log2(room / total))), 60), 0)
-        unit = min(scale.factor * 2.0**shift, room * scale.factor / total)
-        numerators = {time_step: int(multiplier * unit) for time_step, multiplier in multipliers.items()}
-        return FixedPointMultipliers({time_step: n for time_step, n in numerators.items() if n > 0}, shift)
+    def of(multipliers: Mapping[int, float], scale: FixedPoint, most: int) -> FixedPointMultipliers:
+        """Round multipliers (cost units per byte) down to the finest grid on which every product with at most `most`
+        bytes stays in 62 bits."""
+        numerators, shift = round_multipliers(np.array(list(multipliers.values()), np.float64), scale.factor, most)
+        rounded = zip(multipliers, numerators.tolist(), strict=True)
+        return FixedPointMultipliers({time_step: n for time_step, n in rounded if n > 0}, int(shift))
 
     def limit_term(self, limit: int) -> int:
         """Return sum_t p_t limit in scaled units, rounded up."""
         return -((-sum(self.numerators.values()) * limit) >> self.shift)
 
-    def over(self, start: Integers, stop: Integers, time_steps: int) -> Integers:
-        """Return the sum of the numerators over each half-open interval [start, stop), by prefix sums."""
+    def prefix_sums(self, time_steps: int) -> Integers:
+        """Return, for each time step and the end, the sum of the numerators of all time steps before it."""
         shifted = np.zeros(time_steps + 1, np.int64)
-        for time_step, numerator in self.numerators.items():
-            shifted[time_step + 1] = numerator
-        prefix = np.cumsum(shifted)
-        return prefix[stop] - prefix[start]
+        shifted[np.array(list(self.numerators), np.int64) + 1] = list(self.numerators.values())
+        return np.cumsum(shifted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,17 +134,24 @@ def _scale_cost(cost: Integers, scale: FixedPoint) -> Integers:
 
 
 @cached_njit(nogil=True, error_model="numpy")
-def _add_prices(node_start, span_node, span_at, span_usage, multiplier, shift, total):  # type: ignore[no-untyped-def]
-    """Add what each strategy's usage in each span costs to `total`; multiplier: the numerator by span."""
+def add_prices(  # type: ignore[no-untyped-def]
+    node_start, span_node, span_start, span_stop, span_at, span_usage, prefix, shift, total
+):
+    """Add what each strategy's usage in each span costs to `total`; prefix: of numerators, by time step."""
     for q in range(span_node.size):
-        first = node_start[span_node[q]]
-        for x in range(node_start[span_node[q] + 1] - first):
-            total[first + x] += (multiplier[q] * span_usage[span_at[q] + x]) >> shift
+        first, multiplier = node_start[span_node[q]], prefix[span_stop[q]] - prefix[span_start[q]]
+        if multiplier > 0:
+            for x in range(node_start[span_node[q] + 1] - first):
+                total[first + x] += (multiplier * span_usage[span_at[q] + x]) >> shift
 
 
 class LagrangianCosts:
     """Computes the potentials of a problem at given multipliers; edges with equal matrices and multipliers share one
-    copy."""
+    copy.
+
+    theta: the scaled costs of the strategies. watched: the time steps that have had multipliers, ascending. usage: the
+    problem's arrays with only those.
+    """
 
     def __init__(
         self, graph: OrientedGraph, scale: FixedPoint, *, costs_count: bool = True, watched: Integers | None = None
@@ -145,7 +165,7 @@ class LagrangianCosts:
             impossible = scale.forbidden // scale.factor
             cost = np.where(cost >= IMPOSSIBLE, impossible, 0)
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
-        self._theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
+        self.theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
         self._unpriced: tuple[Integers, Integers] | None = None
         self.watched = np.zeros(0, np.int64) if watched is None else watched
         self.usage = arrays.at_time_steps(self.watched) if watched is None else arrays
@@ -167,24 +187,24 @@ class LagrangianCosts:
         positions = np.searchsorted(self.watched, np.array(list(multipliers), np.int64)).tolist()
         watched = dict(zip(positions, multipliers.values(), strict=True))
         exact = FixedPointMultipliers.of(watched, self.scale, self.largest_usage)
-        theta = self._theta
+        theta = self.theta
         if exact.numerators:
             theta = np.minimum(theta + self._price_usage(exact), self.scale.forbidden)
-        pair, pair_at = self._pairs(exact)
+        pair, pair_at = self.pairs(exact)
         return Potentials(theta, pair, pair_at, self.scale, exact.limit_term(limit))
 
     def _price_usage(self, exact: FixedPointMultipliers) -> Integers:
         """Return the cost of each strategy's usage at these multipliers, in scaled units."""
         arrays = self.usage
-        multiplier = exact.over(arrays.span_start, arrays.span_stop, arrays.time_steps)
         total = np.zeros(arrays.cost.size, np.int64)
-        _add_prices(
-            arrays.node_start, arrays.span_node, arrays.span_at, arrays.span_usage, multiplier, exact.shift, total
-        )
+        add_prices(
+            arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, arrays.span_at,
+            arrays.span_usage, exact.prefix_sums(arrays.time_steps), exact.shift, total,
+        )  # fmt: skip
         return total
 
-    def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:
-        """Return (pair, pair_at); without usage on edges they are the same at all multipliers."""
+    def pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:
+        """Return (pair, pair_at) of Potentials; without usage on edges they are the same at all multipliers."""
         if self._arrays.edge_usage_edge.size:
             return self._build_pairs(exact)
         if self._unpriced is None:
@@ -210,7 +230,8 @@ class LagrangianCosts:
         columns = (self._graph.turned, arrays.height, arrays.width, arrays.kind_start, arrays.pair_start)
         keys: list[Key] = [(*key, ()) for key in zip(*(column.tolist() for column in columns), strict=True)]
         if exact.numerators and arrays.edge_usage_edge.size:
-            multiplier = exact.over(arrays.edge_usage_start, arrays.edge_usage_stop, arrays.time_steps)
+            prefix = exact.prefix_sums(arrays.time_steps)
+            multiplier = prefix[arrays.edge_usage_stop] - prefix[arrays.edge_usage_start]
             for u in np.flatnonzero(multiplier):
                 e = int(arrays.edge_usage_edge[u])
                 keys[e] = (*keys[e][:5], (*keys[e][5], (int(arrays.edge_usage_pair_start[u]), int(multiplier[u]))))

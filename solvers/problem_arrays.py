@@ -214,9 +214,7 @@ class ProblemArrays:
         same ones are added up, so their number does not grow with the program's length."""
         begin, end = np.searchsorted(time_steps, self.span_start), np.searchsorted(time_steps, self.span_stop)
         live, base = np.flatnonzero(begin < end), time_steps.size + 1
-        keys, which = np.unique(
-            (self.span_node[live] * base + begin[live]) * base + end[live], return_inverse=True
-        )
+        keys, which = np.unique((self.span_node[live] * base + begin[live]) * base + end[live], return_inverse=True)
         node, sizes = keys // base**2, self.counts[self.span_node[live]]
         starts = compute_offsets(self.counts[node])
         usage = np.zeros(int(starts[-1]), np.int64)

@@ -69,12 +69,11 @@ def _send(  # type: ignore[no-untyped-def]
 
 
 @cached_njit(nogil=True, error_model="numpy")
-def _sweep(  # type: ignore[no-untyped-def]
-    order, node_start, first, ends, onward_first, onward_edges, far, near_start, far_start, classes_of, heights,
-    widths, theta, matrix, matrix_at, by_rows, messages, min_marginals, slack, cap, split, largest, classes,
+def run_sweep(  # type: ignore[no-untyped-def]
+    way, node_start, first, ends, classes_of, theta, matrix, matrix_at, messages, min_marginals, slack, cap, split,
+    largest, classes,
 ):  # fmt: skip
-    """Pass messages once along the edges from their near to their far ends. by_rows: whether the rows of matrices are
-    the classes at the near ends.
+    """Pass messages once along the edges from their near to their far ends; way: a SweepArrays.
 
     Writes messages, min_marginals and slack (the reduced costs). Returns the constant as (high part, low 40 bits):
     with many nodes the sum can exceed 64 bits.
@@ -82,7 +81,8 @@ def _sweep(  # type: ignore[no-untyped-def]
     share = np.empty(largest, np.int64)
     by_class, reduced = np.empty(classes, np.int64), np.empty(classes, np.int64)
     carry, constant = np.int64(0), np.int64(0)
-    for i in order:
+    onward_first, far, near_start, far_start = way.onward_first, way.far, way.near_start, way.far_start
+    for i in way.order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
         aggregate = min_marginals[begin : begin + k]
         copy_values(theta[begin : begin + k], aggregate)
@@ -101,14 +101,14 @@ def _sweep(  # type: ignore[no-untyped-def]
             aggregate[x] -= least
             share[x] = aggregate[x] // parts if parts > 1 else aggregate[x]
             slack[begin + x] = aggregate[x] - onward * share[x]
-        for e in onward_edges[onward_first[i] : onward_first[i + 1]]:
+        for e in way.onward_edges[onward_first[i] : onward_first[i + 1]]:
             mine, theirs = near_start[e], far_start[e]
             others = node_start[far[e] + 1] - node_start[far[e]]
             constant += _send(
-                share, by_class[: heights[e]], reduced[: widths[e]],
+                share, by_class[: way.heights[e]], reduced[: way.widths[e]],
                 classes_of[mine : mine + k], messages[mine : mine + k],
                 classes_of[theirs : theirs + others], messages[theirs : theirs + others],
-                matrix, matrix_at[e], by_rows, cap,
+                matrix, matrix_at[e], way.by_rows, cap,
             )  # fmt: skip
         carry += constant >> 40
         constant &= (np.int64(1) << 40) - 1
@@ -177,14 +177,10 @@ class TrwsMessages:
         split: a node gives its edges 1/split of what it could. With 2 the bound rises more slowly, and larger reduced
         costs stay at the nodes.
         """
-        graph, count = self.graph, self.graph.arrays.node_start.size - 1
-        order = np.arange(count) if forward else np.arange(count - 1, -1, -1)
-        low, high = (graph.low, graph.low_start, graph.rows), (graph.high, graph.high_start, graph.columns)
-        (_, near_start, heights), (far, far_start, widths) = (low, high) if forward else (high, low)
-        onward = (graph.low_first, graph.low_edges) if forward else (graph.high_first, graph.high_edges)
-        carry, rest = _sweep(
-            order, graph.arrays.node_start, graph.first, graph.ends, *onward, far, near_start, far_start,
-            graph.classes_of, heights, widths, potentials.theta, potentials.pair, potentials.pair_at, forward,
+        graph = self.graph
+        carry, rest = run_sweep(
+            graph.forward if forward else graph.backward, graph.arrays.node_start, graph.first, graph.ends,
+            graph.classes_of, potentials.theta, potentials.pair, potentials.pair_at,
             self.values, self.min_marginals, self.reduced_costs, potentials.cap, split, graph.largest, graph.classes,
         )  # fmt: skip
         return (int(carry) << 40) + int(rest)
