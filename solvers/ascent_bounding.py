@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from solvers.dual_ascent import DualAscent
 from solvers.evaluation import evaluate
+from solvers.jit import cached_njit
 from solvers.problem import Problem
 from solvers.problem_arrays import ProblemArrays, compute_offsets
 from solvers.proof_tree import Split
@@ -35,6 +36,8 @@ STEPS, PROGRESS = 8, 0.4
 LEAST_SHARE = 5e-4
 # Nodes compared by what their memory costs, and by what they gained; gains after which a node's average is used.
 CANDIDATES, RELIABLE = 8, 8
+# Where less than this share of the strategies is left, building a problem of only those pays.
+SPARSE_SHARE = 0.6
 # The least gain, as a share of the open gap, that counts in a product.
 MIN_GAIN = 1e-4
 
@@ -53,12 +56,13 @@ class AscentBounding:
         self._watched = np.union1d(binding, list(time_steps)).astype(np.int64)
         self._usage = root.model.arrays.at_time_steps(self._watched)
         nodes = root.model.arrays.node_start.size - 1
-        # By node and half (cheaper memory, dearer memory): the sum of what it gained, as shares of the gap, and how often.
-        self._gains, self._trials = np.zeros((nodes, 2)), np.zeros((nodes, 2), np.int64)
+        # What the two halves of each node have gained in all trials, as shares of the open gap.
+        self._gains, self._trials = np.zeros((nodes, 2)), np.zeros(nodes, np.int64)
 
     def bound(self, branch: Relaxation) -> tuple[Relaxation, Split | None]:
         """Ascend from the branch's multipliers, submit the assignment decoded there, and compare ways to split."""
-        branch = branch.compacted() if branch.is_sparse else branch
+        if np.count_nonzero(branch.allowed) < SPARSE_SHARE * branch.allowed.size:
+            branch = branch.compacted()
         if branch.model.watched is None or branch.model.watched.size < self._watched.size:
             branch = self._watch_all(branch)
         ascent = self._scales.resume(branch, PROGRESS, STEPS)
@@ -68,7 +72,7 @@ class AscentBounding:
         if branch.is_done or branch.model.state.is_exhausted:
             return branch, None
         self._submit(branch, ascent.decode())
-        return branch, None if branch.is_done else self._find_split(branch, ascent.share(PROGRESS))
+        return branch, None if branch.is_done else self._find_split(branch, ascent)
 
     def _submit(self, branch: Relaxation, assignment: Integers) -> None:
         """Submit an assignment that is an improvement as far as the branch knows; watch where it exceeds the limit."""
@@ -90,59 +94,77 @@ class AscentBounding:
         other.bound = branch.bound
         return other
 
-    def _find_split(self, branch: Relaxation, share: Floats) -> Split | None:
-        """Return the best way to split the branch; strategies that a comparison closes are excluded.
+    def _find_split(self, branch: Relaxation, ascent: DualAscent) -> Split | None:
+        """Return the best way to split the branch; what a trial closes is excluded."""
+        first, share = branch.model.arrays.node_start, ascent.share(PROGRESS)
+        spread, cheaper = _rate_nodes(first, branch.allowed, share, ascent.prices)
+        score = np.prod(np.maximum(self._gains / np.maximum(self._trials, 1)[:, None], MIN_GAIN), axis=1)
+        score[(spread < 0) | (self._trials == 0)] = -1.0
+        ranked = [np.argsort(-each, kind="stable")[:CANDIDATES] for each in (spread, score)]
+        nodes = np.unique(np.concatenate(ranked))
+        nodes = nodes[spread[nodes] >= 0]
+        unknown = nodes[self._trials[nodes] < RELIABLE]
+        score[unknown] = self._try_splits(branch, unknown, cheaper)
+        if not nodes.size:
+            return None
+        node = int(nodes[score[nodes].argmax()])
+        strategies = slice(*first[node : node + 2])
+        flags = cheaper[strategies]
+        return node, flags if share[strategies] @ flags >= 0.5 else ~flags
 
-        share: the probability of each strategy (flat).
-        """
-        arrays, best, split = branch.model.arrays, -1.0, None
+    def _try_splits(self, branch: Relaxation, nodes: Integers, cheaper: Mask) -> Floats:
+        """Split the branch at each of the nodes, and return the products of the halves' gains; -1 where one is closed,
+        whose strategies are excluded."""
+        products, first = np.full(nodes.size, -1.0), branch.model.arrays.node_start
+        if not nodes.size:
+            return products
         potentials = branch.lagrangian_potentials
-        base = branch.copy().sweep(branch.mask(potentials))
-        gap = max(branch.model.state.upper_cutoff - base, 1)
-        for node, cheaper in self._list_candidates(branch, share):
-            strategies = slice(*arrays.node_start[node : node + 2])
-            gains = list[float]()
-            for half, flags in enumerate((cheaper, ~cheaper)):
-                if self._trials[node, half] < RELIABLE:
-                    trial = branch.copy()
-                    trial.allowed[strategies] &= flags
-                    gain = min(max((trial.sweep(trial.mask(potentials)) - base) / gap, 0.0), 1.0)
-                    self._gains[node, half] += gain
-                    self._trials[node, half] += 1
-                    if gain >= 1.0:
-                        branch.allowed[strategies] &= ~flags
-                else:
-                    gain = self._gains[node, half] / self._trials[node, half]
-                gains.append(max(gain, MIN_GAIN))
-            allowed = branch.allowed[strategies]
-            if gains[0] * gains[1] > best and (allowed & cheaper).any() and (allowed & ~cheaper).any():
-                likelier = cheaper if share[strategies] @ cheaper >= 0.5 else ~cheaper
-                best, split = gains[0] * gains[1], (node, likelier)
-        return split
+        base, cutoff = branch.copy().sweep(branch.mask(potentials)), branch.model.state.upper_cutoff
+        for k, node in enumerate(nodes.tolist()):
+            strategies = slice(*first[node : node + 2])
+            halves, gains = (cheaper[strategies], ~cheaper[strategies]), list[float]()
+            for flags in halves:
+                trial = branch.copy()
+                trial.allowed[strategies] &= flags
+                gains.append(min(max((trial.sweep(trial.mask(potentials)) - base) / max(cutoff - base, 1), 0.0), 1.0))
+            self._gains[node] += gains
+            self._trials[node] += 1
+            closed = [flags for flags, gain in zip(halves, gains, strict=True) if gain >= 1.0]
+            for flags in closed:
+                branch.allowed[strategies] &= ~flags
+            if not closed:
+                products[k] = max(gains[0], MIN_GAIN) * max(gains[1], MIN_GAIN)
+        return products
 
-    def _list_candidates(self, branch: Relaxation, share: Floats) -> list[tuple[int, Mask]]:
-        """Return nodes to compare, each with flags of its strategies whose memory costs less than the average."""
-        arrays, first = branch.model.arrays, branch.model.arrays.node_start[:-1]
-        price = branch.lagrangian_potentials.theta - branch.model.lagrangian.theta
-        mean = np.add.reduceat(share * price, first)
-        spread = np.add.reduceat(share * np.abs(price - mean[arrays.node_of]), first)
+
+@cached_njit(nogil=True, error_model="numpy")
+def _rate_nodes(node_start, allowed, share, prices):  # type: ignore[no-untyped-def]
+    """Return, for each node, what its strategies' memory costs more or less than its average (-1: it has one strategy
+    left), and for each strategy (flat) whether it is in the half whose memory costs less.
+
+    Where all cost the same, that half is the most probable strategy.
+    """
+    spread, cheaper = np.full(node_start.size - 1, -1.0), np.zeros(share.size, np.bool_)
+    for i in range(node_start.size - 1):
+        begin, end = node_start[i], node_start[i + 1]
+        mean, count, best, below = 0.0, 0, begin, 0
+        for x in range(begin, end):
+            if allowed[x]:
+                mean += share[x] * prices[x]
+                count += 1
+                best = x if share[x] > share[best] or not allowed[best] else best
+        if count < 2:
+            continue
         # Without prices the fractions themselves decide.
-        spread += MIN_GAIN * (1 - np.maximum.reduceat(share, first))
-        average = self._gains / np.maximum(self._trials, 1)
-        gained = np.prod(np.maximum(average, MIN_GAIN), axis=1) * (self._trials.min(axis=1) > 0)
-        divisible = branch.counts() > 1
-        nodes = [
-            np.argsort(-np.where(divisible, score, -1.0), kind="stable")[:CANDIDATES] for score in (spread, gained)
-        ]
-        candidates = list[tuple[int, Mask]]()
-        for node in dict.fromkeys(np.concatenate(nodes).tolist()):
-            strategies = slice(*arrays.node_start[node : node + 2])
-            allowed, cheaper = branch.allowed[strategies], price[strategies] <= mean[node]
-            if not (allowed & cheaper).any() or not (allowed & ~cheaper).any():
-                cheaper = np.arange(allowed.size) == np.where(allowed, share[strategies], -1.0).argmax()
-            if divisible[node]:
-                candidates.append((node, cheaper))
-        return candidates
+        spread[i] = MIN_GAIN * (1 - share[best])
+        for x in range(begin, end):
+            cheaper[x] = allowed[x] and prices[x] <= mean
+            below += cheaper[x]
+            spread[i] += share[x] * abs(prices[x] - mean) if allowed[x] else 0.0
+        if below in (0, count):
+            for x in range(begin, end):
+                cheaper[x] = x == best
+    return spread, cheaper
 
 
 def _replace_usage(arrays: ProblemArrays, usage: ProblemArrays, kept: Mask) -> ProblemArrays:

@@ -254,6 +254,11 @@ class DualAscent:
         shares: Floats = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
         return shares
 
+    @property
+    def prices(self) -> Integers:
+        """What the usage of each strategy (flat) that is allowed costs now, in scaled units."""
+        return self._potentials.theta - self._relaxation.model.lagrangian.theta
+
     def decode(self) -> Integers:
         """Decode an assignment from the messages and improve it node by node at the current multipliers."""
         messages = self._relaxation.messages
