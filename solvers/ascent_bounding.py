@@ -12,7 +12,7 @@ step at which an assignment turns out to exceed the limit is added to all branch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +32,8 @@ Mask = NDArray[np.bool_]
 
 # Steps per branch, and the progress within a cycle that sets their size and temperature.
 STEPS, PROGRESS = 8, 0.4
+# Branches between looks for overloaded time steps, and the most that are watched from the start without a multiplier.
+LOOK_EVERY, MAX_MORE_STEPS = 8, 8
 # Multipliers below this share of their sum count as zero.
 LEAST_SHARE = 5e-4
 # Nodes compared by what their memory costs, and by what they gained; gains after which a node's average is used.
@@ -45,17 +47,17 @@ MIN_GAIN = 1e-4
 class AscentBounding:
     """Bounding by dual ascent (a proof_tree.Bounding)."""
 
-    plunge, max_pairs, max_bytes = 0.5, 100_000, 1 << 30
+    plunge, patience, max_pairs, max_bytes = 0.5, 200, 100_000, 1 << 30
 
-    def __init__(self, root: Relaxation, scales: DualAscent, time_steps: Iterable[int]) -> None:
-        """scales: an ascent on the whole problem that has begun. time_steps: those to watch besides those with a
-        multiplier."""
+    def __init__(self, root: Relaxation, scales: DualAscent, time_steps: Sequence[int]) -> None:
+        """scales: an ascent on the whole problem that has begun. time_steps: those to watch besides the ones with a
+        multiplier, the most important first."""
         self._root, self._scales = root, scales
         least = LEAST_SHARE * sum(root.multipliers.values())
         binding = [time_step for time_step, multiplier in root.multipliers.items() if multiplier > least]
-        self._watched = np.union1d(binding, list(time_steps)).astype(np.int64)
+        self._watched = np.union1d(binding, time_steps[:MAX_MORE_STEPS]).astype(np.int64)
         self._usage = root.model.arrays.at_time_steps(self._watched)
-        nodes = root.model.arrays.node_start.size - 1
+        nodes, self._count = root.model.arrays.node_start.size - 1, 0
         # What the two halves of each node have gained in all trials, as shares of the open gap.
         self._gains, self._trials = np.zeros((nodes, 2)), np.zeros(nodes, np.int64)
 
@@ -75,11 +77,14 @@ class AscentBounding:
         return branch, None if branch.is_done else self._find_split(branch, ascent)
 
     def _submit(self, branch: Relaxation, assignment: Integers) -> None:
-        """Submit an assignment that is an improvement as far as the branch knows; watch where it exceeds the limit."""
+        """Submit an assignment that is an improvement as far as the branch knows, and now and then any; watch where it
+        exceeds the limit most."""
         state, known = branch.model.state, evaluate(branch.model.restriction.problem, assignment)
-        if known.feasible and (state.cost is None or known.cost < state.cost):
+        improves = known.feasible and (state.cost is None or known.cost < state.cost)
+        self._count += 1
+        if improves or self._count % LOOK_EVERY == 0:
             found = state.submit(branch.model.restriction.postsolve(assignment))
-            if found.allowed and not found.feasible:
+            if found.allowed and not found.feasible and found.peak_step not in self._watched:
                 self._watched = np.union1d(self._watched, [found.peak_step])
                 self._usage = self._root.model.arrays.at_time_steps(self._watched)
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
@@ -59,6 +60,8 @@ MAX_MIP_PAIRS, MIP_NODES, MIP_SHARE = 200_000, 20, 0.6
 REST_SHARE = 0.5
 # Most turns of MIP, messages and cuts; steps of a dive.
 MAX_TURNS, DIVE_STEPS = 8, 40
+# Branches of the proof tree at a time, and after which it is known whether it gains.
+BRANCHES, TRIAL = 20, 300
 # Elites whose peaks above the limit become capacity rows from the start; pairs of the linear program of cuts.
 ELITES, CUT_PAIRS = 8, 60_000
 
@@ -83,22 +86,32 @@ class Engine:
         self.multipliers = search.begin() if self._pairs <= SMALL_PAIRS else search.settle(processes)
         if state.is_exhausted:
             return
-        self._choose_bounding = lambda: AscentBounding(self._relaxation, search.dual, self._peak_steps())
+        self._choose_bounding = lambda: AscentBounding(self._relaxation, search.dual, self._find_peaks())
         self._relaxation.set_multipliers(self.multipliers)
         self._fix()
-        self._generate_columns(processes > 1)
+        if self._pairs > SMALL_PAIRS and not self._is_tree_gaining():
+            self._generate_columns(processes > 1)
+        state.meanwhile = self._step_beside if processes > 1 else None
         search.recombine(int(min(RECOMBINED_SHARE * self._pairs, MAX_RECOMBINED)))
+        state.meanwhile = None
         self._fix()
         self._finish(processes > 1)
         if not state.is_exhausted:
             search.run(processes)
+
+    def _is_tree_gaining(self) -> bool:
+        """Grow the tree until it has stalled, or for TRIAL branches; return whether it has not stalled."""
+        for _ in range(TRIAL):
+            if not self._state.is_exhausted and self._proof_tree.can_grow:
+                self._proof_tree.grow()
+        return self._tree is not None and not self._tree.is_stalled and self._pairs <= AscentBounding.max_pairs
 
     def _generate_columns(self, concurrent: bool) -> None:
         """Generate columns while they gain and much is left. If `concurrent`, the search goes on beside the master LPs,
         and steps go on beside long MIPs."""
         state = self._state
         self._columns = ColumnGeneration(state, self._relaxation, self._seed, postpones=concurrent)
-        state.meanwhile = self._walk_while if concurrent else None
+        state.meanwhile = self._step_beside if concurrent else None
         while self._columns.can_gain and self._pairs > SMALL_PAIRS and not state.is_exhausted:
             if self._columns.postponed is None:
                 self._step_columns()
@@ -112,12 +125,28 @@ class Engine:
         self._fix()
 
     def _step_meanwhile(self, has_result: Callable[[], bool]) -> bool:
-        """Take one step of column generation or, where none can gain, walk. Returns True."""
-        if self._columns.can_gain:
-            self._step_columns()
+        """Take one step of column generation or, where none can gain, walk or grow the tree. Returns True."""
+        if not self._columns.can_gain:
+            return self._step_beside(has_result)
+        self._step_columns()
+        return True
+
+    def _step_beside(self, has_result: Callable[[], bool]) -> bool:
+        """Walk beside a busy worker or, where walks do not help any more, grow the tree. Returns True."""
+        state, before = self._state, self._state.cost
+        if self._idle_walks >= WALKS_PER_MIP and self._proof_tree.can_grow:
+            self._grow_tree(has_result)
         else:
             self._walk_while(has_result)
+            self._idle_walks = 0 if state.cost != before else self._idle_walks + 1
         return True
+
+    def _grow_tree(self, has_result: Callable[[], bool]) -> None:
+        """Grow the tree for a while, or until has_result() is true."""
+        for _ in range(BRANCHES):
+            if has_result() or self._state.is_exhausted or not self._proof_tree.can_grow:
+                return
+            self._proof_tree.grow()
 
     def run_without_search(self) -> None:
         """Alternate MIPs of the elites nearest to the bound, messages, and dives or cuts, while they close the gap;
@@ -169,12 +198,18 @@ class Engine:
     def _peak_steps(self) -> list[int]:
         """Return the time steps with a multiplier, and those at which the elites nearest to the bound peak above the
         limit."""
+        return list(dict.fromkeys([*self._relaxation.multipliers, *self._find_peaks()]))
+
+    def _find_peaks(self) -> list[int]:
+        """Return the time steps at which the elites nearest to the bound peak above the limit, the highest of each
+        first."""
         problem, limit = self._relaxation.model.restriction.problem, self._state.problem.limit
         if limit is None:
             return []
-        profiles = [usage_profile(problem, assignment) for assignment, _ in self._relaxation.possible_elites(ELITES)]
-        peaks = [time_step for profile in profiles for time_step in find_peaks(profile - limit)]
-        return list(dict.fromkeys([*self._relaxation.multipliers, *peaks]))
+        elites = self._relaxation.possible_elites(ELITES)
+        peaks = [find_peaks(usage_profile(problem, assignment) - limit) for assignment, _ in elites]
+        ranked = [time_step for each in zip_longest(*peaks) for time_step in each if time_step is not None]
+        return list(dict.fromkeys(ranked))
 
     def _finish(self, concurrent: bool) -> None:
         """Solve the MIP of everything that is left and prove its answer, while that is small enough."""
@@ -235,7 +270,7 @@ class Engine:
         time_steps: the capacity rows of CP-SAT's model; fewer rows than the problem's only weaken the bound.
         """
         state, restriction = self._state, self._relaxation.model.restriction
-        tree, meanwhile = self._proof_tree, self._prove_meanwhile if concurrent else None
+        meanwhile = self._prove_meanwhile if concurrent else None
         cutoff, left = state.upper_cutoff, state.seconds_left
         seconds = None if left is None else TIME_MARGIN * left
         with state.operator("CP-SAT", self._pairs):
@@ -247,20 +282,24 @@ class Engine:
                     state.submit(restriction.postsolve(assignment))
                 # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
                 state.raise_lower_bound(min(bound, cutoff))
-        while tree.can_grow and not state.is_exhausted:
-            tree.grow()
+        while self._proof_tree.can_grow and not state.is_exhausted:
+            self._proof_tree.grow()
 
     @property
     def _proof_tree(self) -> ProofTree:
-        """The one proof tree of the solve, which is planted when it is first asked for."""
-        if self._tree is None:
+        """The proof tree of the solve, planted when it is first asked for, and again where other methods have come to
+        prove more than it has."""
+        stalled, exact = self._tree is not None and self._tree.is_stalled, self._relaxation.is_exact
+        if stalled:
+            self._choose_bounding = LpBounding
+        if self._tree is None or stalled or (exact and self._relaxation.bound > self._tree.lower):
             self._tree = ProofTree(self._state, self._relaxation, self._choose_bounding())
         return self._tree
 
     def _prove_meanwhile(self, has_result: Callable[[], bool]) -> bool:
         """Take one step beside CP-SAT: grow the tree or, where it cannot grow, walk. Returns True."""
         if self._proof_tree.can_grow:
-            self._proof_tree.grow()
+            self._grow_tree(has_result)
         else:
             self._walk_while(has_result)
         return True
@@ -273,11 +312,8 @@ class Engine:
         state, before = self._state, self._state.cost
         if self._idle_walks >= WALKS_PER_MIP and state.cost != self._cut_cost:
             self._cut()
-        elif self._idle_walks >= WALKS_PER_MIP and self._proof_tree.can_grow:
-            self._proof_tree.grow()
         else:
-            self._walk_while(has_result)
-        self._idle_walks = 0 if state.cost != before else self._idle_walks + 1
+            self._step_beside(has_result)
         if state.cost != before:
             self._fix()
         return self._pairs > smaller

@@ -21,15 +21,20 @@ from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
 
 Mask = NDArray[np.bool_]
+# A rise of the least bound by less than this share of the gap is no gain.
+MIN_GAIN = 1e-3
+
 Split = tuple[int, Mask]
 """A node, and flags of those of its strategies to keep in the likelier half of a branch."""
 
 
 class Bounding(Protocol):
     """How a tree bounds its branches. plunge: how far above the tree's least bound plunges go, as a share of the gap.
-    max_pairs, max_bytes: of the root, and of the messages of all open branches."""
+    patience: branches without a gain after which the tree has stalled. max_pairs, max_bytes: of the root, and of the
+    messages of all open branches."""
 
     plunge: float
+    patience: int
     max_pairs: int
     max_bytes: int
 
@@ -38,20 +43,29 @@ class Bounding(Protocol):
 
 
 class ProofTree:
-    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many or too large."""
+    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many or too large, and
+    the tree has not stalled."""
 
     def __init__(self, state: SolveState, root: Relaxation, bounding: Bounding) -> None:
         self._state, self._is_exact, self._pairs = state, root.is_exact, root.model.arrays.pairs
         self._bounding = bounding
         self._open: list[tuple[int, int, Relaxation]] = []
         self._next: tuple[int, Relaxation] | None = None
-        self._count = self._bytes = 0
+        self._count = self._bytes = self._idle = 0
+        # The least bound and the cost at the last gain.
+        self._last = root.bound, state.cost
         self._push(root.bound, root.copy())
 
     @property
     def can_grow(self) -> bool:
         fits = self._pairs <= self._bounding.max_pairs and self._bytes < self._bounding.max_bytes
-        return fits and (self._next is not None or bool(self._open))
+        return fits and not self.is_stalled and (self._next is not None or bool(self._open))
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the last half of the branches, and so many at least, have neither raised the least bound nor found a
+        cheaper assignment."""
+        return self._idle >= self._bounding.patience and 2 * self._idle >= self._count
 
     @property
     def lower(self) -> int:
@@ -78,6 +92,10 @@ class ProofTree:
                     self._push(bound, halves[0])
             if self._is_exact:
                 state.raise_lower_bound(self.lower)
+        lower, cost = self._last
+        gained = self.lower - lower > MIN_GAIN * (state.upper_cutoff - lower) or state.cost != cost
+        self._last = (self.lower, state.cost) if gained else self._last
+        self._idle = 0 if gained else self._idle + 1
 
     def _take(self) -> tuple[int, Relaxation]:
         """Take the half that a plunge goes on with, or else the open branch of the least bound."""
