@@ -14,17 +14,14 @@ min-marginals, the step size from the multiplier at which the first overload van
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.jit import cached_njit
-from solvers.mir_cuts import add_usage, expected_usage
-from solvers.oriented_graph import SweepArrays
-from solvers.potentials import FixedPointMultipliers, Potentials, add_prices, round_multipliers
+from solvers.ascent_steps import REACH, CostArrays, MessageArrays, UsageArrays, ascend, softmin
+from solvers.mir_cuts import expected_usage
+from solvers.potentials import FixedPointMultipliers, Potentials
 from solvers.relaxation import Relaxation
-from solvers.trws import run_sweep
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,153 +32,8 @@ WARM_UP_PASSES, MAX_DOUBLINGS, STEPS_PER_LOOK = 4, 40, 8
 INITIAL_TEMPERATURE, FINAL_TEMPERATURE = 0.1, 1 / 100
 # The initial step as a share of the first multiplier, and what is left of it at the end of a cycle.
 INITIAL_STEP, FINAL_STEP = 0.1, 1 / 300
-# Adam's decay rates of the mean and of the mean square of the gradient.
-BETA1, BETA2 = 0.9, 0.98
-# Steps between searches for more overloaded time steps; probabilities below exp(-MAX_EXPONENT) count as zero.
-LOOK_EVERY, MAX_EXPONENT = 8, 30.0
-# Scaled costs that matter stay far below this.
-REACH = 1 << 61
-
-
-class MessageArrays(NamedTuple):
-    """What messages are passed along, for numba: see OrientedGraph."""
-
-    forward: SweepArrays
-    backward: SweepArrays
-    first: Integers
-    ends: Integers
-    classes_of: NDArray[np.int32]
-    largest: int
-    classes: int
-
-
-class UsageArrays(NamedTuple):
-    """What strategies use at watched time steps, for numba: see ProblemArrays."""
-
-    node_start: Integers
-    span_node: Integers
-    span_start: Integers
-    span_stop: Integers
-    span_at: Integers
-    span_usage: Integers
-
-
-class CostArrays(NamedTuple):
-    """Scaled costs, for numba: see Potentials and FixedPoint; most: as in round_multipliers."""
-
-    theta: Integers
-    pair: Integers
-    pair_at: Integers
-    factor: int
-    forbidden: int
-    cap: int
-    limit: int
-    most: int
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _softmin(node_start, min_marginals, heat):  # type: ignore[no-untyped-def]
-    """Return the probability of each strategy (flat); heat: the temperature in the unit of min_marginals."""
-    share = np.empty(min_marginals.size)
-    for i in range(node_start.size - 1):
-        begin, end = node_start[i], node_start[i + 1]
-        least, total = min_marginals[begin], 0.0
-        for x in range(begin + 1, end):
-            least = min(least, min_marginals[x])
-        for x in range(begin, end):
-            # Relative to the least, so that at least one weight is 1 and the total cannot underflow.
-            away = (min_marginals[x] - least) / heat
-            share[x] = np.exp(-away) if away < MAX_EXPONENT else 0.0
-            total += share[x]
-        for x in range(begin, end):
-            share[x] /= total
-    return share
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _step_multipliers(values, mean, square, count, overload, step):  # type: ignore[no-untyped-def]
-    """Take Adam's step number `count` along the overload (bytes over the limit, one per multiplier); no value falls
-    below zero. mean, square: Adam's averages. step: the step size in cost units per byte."""
-    for t in range(values.size):
-        mean[t] = BETA1 * mean[t] + (1 - BETA1) * overload[t]
-        square[t] = BETA2 * square[t] + (1 - BETA2) * overload[t] ** 2
-        deviation = max(np.sqrt(square[t] / (1 - BETA2**count)), 1e-12)
-        values[t] = max(values[t] + step * mean[t] / (1 - BETA1**count) / deviation, 0.0)
-        # A multiplier at zero must not gather momentum downwards: it would not rise when its time step overloads.
-        if values[t] == 0 and mean[t] < 0:
-            mean[t] = 0.0
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _price(usage, costs, allowed, values):  # type: ignore[no-untyped-def]
-    """Return the scaled costs at these multipliers, and the limit's term; what is not allowed is forbidden."""
-    numerators, shift = round_multipliers(values, costs.factor, costs.most)
-    prefix = np.zeros(values.size + 1, np.int64)
-    for t in range(values.size):
-        prefix[t + 1] = prefix[t] + numerators[t]
-    priced = costs.theta.copy()
-    add_prices(
-        usage.node_start, usage.span_node, usage.span_start, usage.span_stop, usage.span_at, usage.span_usage,
-        prefix, shift, priced,
-    )  # fmt: skip
-    for x in range(priced.size):
-        priced[x] = min(priced[x], costs.forbidden) if allowed[x] else costs.forbidden
-    return priced, -((-prefix[values.size] * costs.limit) >> shift)
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _overload(usage, time_steps, min_marginals, heat, limit):  # type: ignore[no-untyped-def]
-    """Return by how many bytes each time step is expected to exceed the limit at a temperature."""
-    change = np.zeros(time_steps + 1)
-    add_usage(
-        usage.node_start, usage.span_node, usage.span_start, usage.span_stop, usage.span_at, usage.span_usage,
-        _softmin(usage.node_start, min_marginals, heat), change,
-    )  # fmt: skip
-    return np.cumsum(change)[:-1] - limit
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _exclude(node_start, allowed, reduced_costs, room):  # type: ignore[no-untyped-def]
-    """Disallow the strategies whose reduced costs exceed `room`; return whether every node has one left."""
-    for i in range(node_start.size - 1):
-        left = 0
-        for x in range(node_start[i], node_start[i + 1]):
-            allowed[x] = allowed[x] and reduced_costs[x] <= room
-            left += allowed[x]
-        if left == 0:
-            return False
-    return True
-
-
-@cached_njit(nogil=True, error_model="numpy")
-def _ascend(graph, usage, costs, messages, min_marginals, reduced_costs, allowed, adam, count, sizes, heat, ceiling):  # type: ignore[no-untyped-def]
-    """Take an ascent step of each size (none where it is 0), each followed by messages in both directions; exclude
-    strategies. Returns the best bound in scaled units, the multipliers that gave it, and the last costs.
-
-    adam: multipliers, and Adam's averages. count: steps taken before. ceiling: the most that an assignment of interest
-    costs, in scaled units; the ascent ends once nothing below it is left.
-    """
-    values, mean, square = adam
-    best, best_values, priced = -2 * REACH, values.copy(), costs.theta
-    for size in sizes:
-        if size > 0:
-            count += 1
-            _step_multipliers(
-                values, mean, square, count, _overload(usage, values.size, min_marginals, heat, costs.limit), size
-            )
-        priced, constant = _price(usage, costs, allowed, values)
-        for way in (graph.forward, graph.backward):
-            high, low = run_sweep(
-                way, usage.node_start, graph.first, graph.ends, graph.classes_of, priced, costs.pair, costs.pair_at,
-                messages, min_marginals, reduced_costs, costs.cap, 1, graph.largest, graph.classes,
-            )  # fmt: skip
-            # The high part counts 2**40: beyond REACH in all there is only what is forbidden.
-            bound = min(max(high, -(REACH >> 40)), REACH >> 40) * (1 << 40) + low - constant
-            if bound > best:
-                best, best_values = bound, values.copy()
-            if bound > ceiling or not _exclude(usage.node_start, allowed, reduced_costs, ceiling - bound):
-                return max(best, ceiling + 1), best_values, priced
-    return best, best_values, priced
+# Steps between searches for more overloaded time steps.
+LOOK_EVERY = 8
 
 
 class DualAscent:
@@ -195,10 +47,11 @@ class DualAscent:
     def __init__(self, relaxation: Relaxation) -> None:
         self._relaxation, model = relaxation, relaxation.model
         self._limit = model.restriction.problem.limit
-        # Parallel to the watched time steps: multipliers in cost units per byte, and Adam's averages of their gradients.
         self._time_steps = np.zeros(0, np.int64) if model.watched is None else model.watched
+        # Multipliers of these time steps, in cost units per byte, and Adam's averages of their gradients.
         self._adam, self._count = tuple(np.zeros(self._time_steps.size) for _ in range(3)), 0
         self._arrays = model.arrays if model.watched is not None else model.arrays.at_time_steps(self._time_steps)
+        self._graph, self._usage = MessageArrays.of(model.graph), UsageArrays.of(self._arrays)
         pair, pair_at = model.lagrangian.pairs(FixedPointMultipliers({}, 0))
         self._potentials = Potentials(model.lagrangian.theta, pair, pair_at, model.lagrangian.scale, 0)
         self.bound, self.multipliers = 0, dict[int, float]()
@@ -251,7 +104,7 @@ class DualAscent:
     def share(self, progress: float) -> Floats:
         """Return the probability of each strategy (flat)."""
         arrays, heat = self._relaxation.model.arrays, self._heat(progress)
-        shares: Floats = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
+        shares: Floats = softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
         return shares
 
     @property
@@ -265,11 +118,11 @@ class DualAscent:
         return messages.run_icm(self._potentials, messages.decode(self._potentials))
 
     def _size(self, progress: float) -> float:
-        return INITIAL_STEP * self._step * FINAL_STEP**progress
+        return float(INITIAL_STEP * self._step * FINAL_STEP**progress)
 
     def _heat(self, progress: float) -> float:
         # Min-marginals are integers in scaled units: a temperature below one unit would not mean anything.
-        return max(self._temperature * FINAL_TEMPERATURE**progress, 1.0)
+        return float(max(self._temperature * FINAL_TEMPERATURE**progress, 1.0))
 
     def _watch(self, time_steps: Integers) -> None:
         """Give these time steps a multiplier, zero at first."""
@@ -278,24 +131,24 @@ class DualAscent:
             at = np.searchsorted(watched, self._time_steps)
             self._adam = tuple(_spread(values, at, watched.size) for values in self._adam)
             self._time_steps, self._arrays = watched, self._relaxation.model.arrays.at_time_steps(watched)
+            self._usage = UsageArrays.of(self._arrays)
 
     def _take(self, sizes: Floats, heat: float) -> int:
         """Take steps of these sizes, and return the best bound of them, up to the upper cutoff."""
-        relaxation, scale, start = self._relaxation, self._potentials.scale, self._potentials
-        messages, graph, arrays = relaxation.messages, relaxation.model.graph, self._arrays
-        cutoff, limit = relaxation.model.state.upper_cutoff, self._limit or 0
+        relaxation, state, scale = self._relaxation, self._relaxation.model.state, self._potentials.scale
+        messages, limit, cutoff = relaxation.messages, self._limit or 0, state.upper_cutoff
         # The sum of all numerators times the limit, or the usage in one span, stays far below REACH.
-        most = max(int(arrays.span_usage.max(initial=0)), limit // 2)
-        best, values, theta = _ascend(
-            MessageArrays(graph.forward, graph.backward, graph.first, graph.ends, graph.classes_of, graph.largest, graph.classes),
-            UsageArrays(arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, arrays.span_at, arrays.span_usage),
-            CostArrays(relaxation.model.lagrangian.theta, start.pair, start.pair_at, scale.factor, scale.forbidden, scale.cap, limit, most),
+        most = max(int(self._arrays.span_usage.max(initial=0)), limit // 2)
+        pairs = self._potentials.pair, self._potentials.pair_at
+        sizes_of = scale.factor, scale.forbidden, scale.cap, limit, most
+        best, values, theta = ascend(
+            self._graph, self._usage, CostArrays(relaxation.model.lagrangian.theta, *pairs, *sizes_of),
             messages.values, messages.min_marginals, messages.reduced_costs, relaxation.allowed,
             self._adam, self._count, sizes, heat, min((cutoff - 1) * scale.factor, REACH),
         )  # fmt: skip
-        self._count += np.count_nonzero(sizes)
-        relaxation.model.state.charge(2 * sizes.size * relaxation.model.work)
-        self._potentials = replace(start, theta=theta)
+        self._count += int(np.count_nonzero(sizes))
+        state.charge(2 * sizes.size * relaxation.model.work)
+        self._potentials = replace(self._potentials, theta=theta)
         bound = min(-(-int(best) // scale.factor), cutoff)
         if bound > self.bound:
             positive = np.flatnonzero(values)
@@ -306,7 +159,7 @@ class DualAscent:
     def _find_overload(self, heat: float) -> Floats:
         """Return by how many bytes each time step of the problem is expected to exceed the limit."""
         arrays = self._relaxation.model.arrays
-        share = _softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
+        share = softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
         return expected_usage(arrays, share) - (self._limit or 0)
 
 

@@ -24,20 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import zip_longest
 
 import numpy as np
 
-from solvers.ascent_bounding import AscentBounding
+from solvers.branching import ELITES, Branching
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
 from solvers.dive import run_dive
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
-from solvers.evaluation import find_peaks, usage_profile
 from solvers.isolated_process import Meanwhile
-from solvers.lp_bounding import LpBounding
-from solvers.proof_tree import Bounding, ProofTree
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
 from solvers.solve_state import SolveState
@@ -62,8 +58,8 @@ REST_SHARE = 0.5
 MAX_TURNS, DIVE_STEPS = 8, 40
 # Branches of the proof tree at a time, and after which it is known whether it gains.
 BRANCHES, TRIAL = 20, 300
-# Elites whose peaks above the limit become capacity rows from the start; pairs of the linear program of cuts.
-ELITES, CUT_PAIRS = 8, 60_000
+# Pairs of the linear program of cuts.
+CUT_PAIRS = 60_000
 
 
 class Engine:
@@ -77,8 +73,7 @@ class Engine:
         self._cut_cost: int | None = None
         self._idle_walks = 0
         self.multipliers = dict(relaxation.multipliers)
-        self._tree: ProofTree | None = None
-        self._choose_bounding: Callable[[], Bounding] = LpBounding
+        self._branching = Branching(state, None)
 
     def run(self, search: DualLnsHybrid, processes: int) -> None:
         """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
@@ -86,7 +81,7 @@ class Engine:
         self.multipliers = search.begin() if self._pairs <= SMALL_PAIRS else search.settle(processes)
         if state.is_exhausted:
             return
-        self._choose_bounding = lambda: AscentBounding(self._relaxation, search.dual, self._find_peaks())
+        self._branching = Branching(state, search.dual)
         self._relaxation.set_multipliers(self.multipliers)
         self._fix()
         if self._pairs > SMALL_PAIRS and not self._is_tree_gaining():
@@ -100,11 +95,9 @@ class Engine:
             search.run(processes)
 
     def _is_tree_gaining(self) -> bool:
-        """Grow the tree until it has stalled, or for TRIAL branches; return whether it has not stalled."""
-        for _ in range(TRIAL):
-            if not self._state.is_exhausted and self._proof_tree.can_grow:
-                self._proof_tree.grow()
-        return self._tree is not None and not self._tree.is_stalled and self._pairs <= AscentBounding.max_pairs
+        """Grow the tree for TRIAL branches; return whether the dual ascent can bound its branches, and gains."""
+        self._branching.grow(self._relaxation, TRIAL)
+        return self._branching.dual is not None and self._branching.can_grow(self._relaxation)
 
     def _generate_columns(self, concurrent: bool) -> None:
         """Generate columns while they gain and much is left. If `concurrent`, the search goes on beside the master LPs,
@@ -134,19 +127,12 @@ class Engine:
     def _step_beside(self, has_result: Callable[[], bool]) -> bool:
         """Walk beside a busy worker or, where walks do not help any more, grow the tree. Returns True."""
         state, before = self._state, self._state.cost
-        if self._idle_walks >= WALKS_PER_MIP and self._proof_tree.can_grow:
-            self._grow_tree(has_result)
+        if self._idle_walks >= WALKS_PER_MIP and self._branching.can_grow(self._relaxation):
+            self._branching.grow(self._relaxation, BRANCHES, has_result)
         else:
             self._walk_while(has_result)
             self._idle_walks = 0 if state.cost != before else self._idle_walks + 1
         return True
-
-    def _grow_tree(self, has_result: Callable[[], bool]) -> None:
-        """Grow the tree for a while, or until has_result() is true."""
-        for _ in range(BRANCHES):
-            if has_result() or self._state.is_exhausted or not self._proof_tree.can_grow:
-                return
-            self._proof_tree.grow()
 
     def run_without_search(self) -> None:
         """Alternate MIPs of the elites nearest to the bound, messages, and dives or cuts, while they close the gap;
@@ -198,18 +184,7 @@ class Engine:
     def _peak_steps(self) -> list[int]:
         """Return the time steps with a multiplier, and those at which the elites nearest to the bound peak above the
         limit."""
-        return list(dict.fromkeys([*self._relaxation.multipliers, *self._find_peaks()]))
-
-    def _find_peaks(self) -> list[int]:
-        """Return the time steps at which the elites nearest to the bound peak above the limit, the highest of each
-        first."""
-        problem, limit = self._relaxation.model.restriction.problem, self._state.problem.limit
-        if limit is None:
-            return []
-        elites = self._relaxation.possible_elites(ELITES)
-        peaks = [find_peaks(usage_profile(problem, assignment) - limit) for assignment, _ in elites]
-        ranked = [time_step for each in zip_longest(*peaks) for time_step in each if time_step is not None]
-        return list(dict.fromkeys(ranked))
+        return list(dict.fromkeys([*self._relaxation.multipliers, *self._relaxation.peaks_of_elites(ELITES)]))
 
     def _finish(self, concurrent: bool) -> None:
         """Solve the MIP of everything that is left and prove its answer, while that is small enough."""
@@ -270,7 +245,7 @@ class Engine:
         time_steps: the capacity rows of CP-SAT's model; fewer rows than the problem's only weaken the bound.
         """
         state, restriction = self._state, self._relaxation.model.restriction
-        meanwhile = self._prove_meanwhile if concurrent else None
+        meanwhile = self._step_beside if concurrent else None
         cutoff, left = state.upper_cutoff, state.seconds_left
         seconds = None if left is None else TIME_MARGIN * left
         with state.operator("CP-SAT", self._pairs):
@@ -282,27 +257,8 @@ class Engine:
                     state.submit(restriction.postsolve(assignment))
                 # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
                 state.raise_lower_bound(min(bound, cutoff))
-        while self._proof_tree.can_grow and not state.is_exhausted:
-            self._proof_tree.grow()
-
-    @property
-    def _proof_tree(self) -> ProofTree:
-        """The proof tree of the solve, planted when it is first asked for, and again where other methods have come to
-        prove more than it has."""
-        stalled, exact = self._tree is not None and self._tree.is_stalled, self._relaxation.is_exact
-        if stalled:
-            self._choose_bounding = LpBounding
-        if self._tree is None or stalled or (exact and self._relaxation.bound > self._tree.lower):
-            self._tree = ProofTree(self._state, self._relaxation, self._choose_bounding())
-        return self._tree
-
-    def _prove_meanwhile(self, has_result: Callable[[], bool]) -> bool:
-        """Take one step beside CP-SAT: grow the tree or, where it cannot grow, walk. Returns True."""
-        if self._proof_tree.can_grow:
-            self._grow_tree(has_result)
-        else:
-            self._walk_while(has_result)
-        return True
+        while not state.is_exhausted and self._branching.can_grow(self._relaxation):
+            self._branching.grow(self._relaxation, BRANCHES)
 
     def _improve_meanwhile(self, smaller: float, has_result: Callable[[], bool]) -> bool:
         """Take one step on the other core: walk and, where walks do not help any more, separate cuts and grow the tree.

@@ -22,7 +22,7 @@ RAISED_ROUNDS = 4
 class LpBounding:
     """Bounding by linear programs (a proof_tree.Bounding)."""
 
-    plunge, patience, max_pairs, max_bytes = 0.0, 1 << 62, 20_000, 1 << 28
+    plunge, patience, max_pairs, max_bytes = 0.0, 1 << 62, 20_000, 1 << 26
 
     def bound(self, branch: Relaxation) -> tuple[Relaxation, Split | None]:
         """Separate cuts of the branch, and submit the assignment that its linear program is nearest to."""

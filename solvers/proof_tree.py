@@ -110,6 +110,8 @@ class ProofTree:
         self._count += 1
         self._bytes += branch.messages.values.nbytes
         branch.free_potentials()
+        # A copy without what the last pass has left.
+        branch.messages = branch.messages.copy()
         heapq.heappush(self._open, (bound, -self._count, branch))
 
     def _split(self, branch: Relaxation, split: Split | None) -> list[Relaxation]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import lagrangian_value
+from solvers.evaluation import find_peaks, lagrangian_value, usage_profile
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, LagrangianCosts, Potentials
 from solvers.problem import Problem
@@ -143,6 +144,15 @@ class Relaxation:
             for assignment, cost, key in possible
         )
         return [(assignment, cost) for _, _, assignment, cost in ranked[:most]]
+
+    def peaks_of_elites(self, most: int) -> list[int]:
+        """Return the time steps at which the `most` elites nearest to the bound peak above the limit, the highest of
+        each first."""
+        problem, limit = self.model.restriction.problem, self.model.restriction.problem.limit
+        if limit is None:
+            return []
+        peaks = [find_peaks(usage_profile(problem, elite) - limit) for elite, _ in self.possible_elites(most)]
+        return list(dict.fromkeys(step for ranked in zip_longest(*peaks) for step in ranked if step is not None))
 
     @property
     def is_done(self) -> bool:

@@ -14,7 +14,8 @@ from solvers.cut_separation import SeparatedCuts
 from solvers.evaluation import evaluate
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
-from solvers.proof_tree import MAX_OPEN, ProofTree
+from solvers.lp_bounding import LpBounding
+from solvers.proof_tree import ProofTree
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
 from tests.testing.random_problems import contracting, dear, tiny, tiny_public, with_best
@@ -38,7 +39,7 @@ def tree_of(
     relaxation = Relaxation.for_problem(state, scale)
     relaxation.set_multipliers(multipliers or {})
     relaxation.pass_messages(passes, 0.0)
-    return state, ProofTree(state, relaxation)
+    return state, ProofTree(state, relaxation, LpBounding())
 
 
 def grow(state: SolveState, tree: ProofTree) -> int:
@@ -234,5 +235,5 @@ def test_a_tree_keeps_its_bound_where_the_time_is_up() -> None:
 
 def test_a_tree_with_too_many_open_branches_does_not_grow() -> None:
     _, tree = tree_of(_odd_knapsack())
-    tree._open *= MAX_OPEN
+    tree._bytes = LpBounding.max_bytes
     assert not tree.can_grow
