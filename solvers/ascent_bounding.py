@@ -47,7 +47,7 @@ MIN_GAIN = 1e-4
 class AscentBounding:
     """Bounding by dual ascent (a proof_tree.Bounding)."""
 
-    plunge, patience, max_pairs, max_bytes = 0.5, 200, 100_000, 1 << 30
+    plunge, patience, max_pairs, max_bytes = 0.5, 300, 100_000, 1 << 30
 
     def __init__(self, root: Relaxation, scales: DualAscent, time_steps: Sequence[int]) -> None:
         """scales: an ascent on the whole problem that has begun. time_steps: those to watch besides the ones with a
@@ -102,7 +102,7 @@ class AscentBounding:
     def _find_split(self, branch: Relaxation, ascent: DualAscent) -> Split | None:
         """Return the best way to split the branch; what a trial closes is excluded."""
         first, share = branch.model.arrays.node_start, ascent.share(PROGRESS)
-        spread, cheaper = _rate_nodes(first, branch.allowed, share, ascent.prices)
+        spread, cheaper = rate_nodes(first, branch.allowed, share, ascent.prices)
         score = np.prod(np.maximum(self._gains / np.maximum(self._trials, 1)[:, None], MIN_GAIN), axis=1)
         score[(spread < 0) | (self._trials == 0)] = -1.0
         ranked = [np.argsort(-each, kind="stable")[:CANDIDATES] for each in (spread, score)]
@@ -143,7 +143,7 @@ class AscentBounding:
 
 
 @cached_njit(nogil=True, error_model="numpy")
-def _rate_nodes(node_start, allowed, share, prices):  # type: ignore[no-untyped-def]
+def rate_nodes(node_start, allowed, share, prices):  # type: ignore[no-untyped-def]
     """Return, for each node, what its strategies' memory costs more or less than its average (-1: it has one strategy
     left), and for each strategy (flat) whether it is in the half whose memory costs less.
 

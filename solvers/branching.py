@@ -23,7 +23,7 @@ class Branching:
     """Grows a tree whose branches are bounded by dual ascent or, without one and once that gains nothing, by linear
     programs.
 
-    dual: an ascent on the whole problem that has begun (None: there is none, or it gains nothing).
+    dual: an ascent on the whole problem that has begun (None: there is none, or linear programs have taken its place).
     """
 
     def __init__(self, state: SolveState, dual: DualAscent | None) -> None:
@@ -42,13 +42,13 @@ class Branching:
             self._find_tree(root).grow()
 
     def _find_tree(self, root: Relaxation) -> ProofTree:
-        """Return the tree, planted when it is first asked for, and again where it has stalled, or where other methods
-        have come to prove more at the root than it has."""
+        """Return the tree, planted when it is first asked for, and again where other methods have come to prove more
+        at the root than it has, or where it has stalled and linear programs can take its place."""
         tree = self._tree
-        stalled = tree is not None and tree.is_stalled
-        if stalled:
+        if tree is None or (root.is_exact and root.bound > tree.lower):
+            self._tree = tree = self._plant(root)
+        elif tree.is_stalled and root.model.arrays.pairs <= LpBounding.max_pairs:
             self.dual = None
-        if tree is None or stalled or (root.is_exact and root.bound > tree.lower):
             self._tree = tree = self._plant(root)
         return tree
 

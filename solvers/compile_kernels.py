@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from solvers.ascent_bounding import rate_nodes
 from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import find_min_usage_assignment
 from solvers.mir_cuts import expected_usage
@@ -34,7 +35,9 @@ def compile_kernels() -> str:
     dual.begin()
     dual.advance(0.0)
     relaxation.model.potentials({0: 1.0})
-    expected_usage(problem.arrays, np.ones(problem.arrays.cost.size))
+    point = np.ones(problem.arrays.cost.size)
+    expected_usage(problem.arrays, point)
+    rate_nodes(problem.arrays.node_start, point > 0, point, np.ones(point.size, np.int64))
     search = TreeLns(problem, find_min_usage_assignment(problem), 0, lambda: True)
     search.run(find_min_usage_assignment(problem), 1.0, 1)
     search.select_strategies(1)

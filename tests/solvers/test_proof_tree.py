@@ -12,9 +12,9 @@ import pytest
 from solvers import Node, Problem
 from solvers.cut_separation import SeparatedCuts
 from solvers.evaluation import evaluate
+from solvers.lp_bounding import LpBounding
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint
-from solvers.lp_bounding import LpBounding
 from solvers.proof_tree import ProofTree
 from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
