@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 # Steps per branch, and the progress within a cycle that sets their size and temperature.
 STEPS, PROGRESS = 8, 0.4
 # Branches between looks for overloaded time steps, and the most that are watched from the start without a multiplier.
-LOOK_EVERY, MAX_MORE_STEPS = 8, 8
+LOOK_EVERY, MAX_MORE_STEPS = 8, 4
 # Multipliers below this share of their sum count as zero.
 LEAST_SHARE = 5e-4
 # Nodes compared by what their memory costs, and by what they gained; gains after which a node's average is used.
