@@ -46,7 +46,7 @@ class MessageArrays(NamedTuple):
         return MessageArrays(graph.forward, graph.backward, graph.first, graph.ends, graph.classes_of, *shape)
 
 
-class UsageArrays(NamedTuple):
+class WatchedUsage(NamedTuple):
     """What strategies use at watched time steps, for numba: see ProblemArrays."""
 
     node_start: Integers
@@ -57,9 +57,9 @@ class UsageArrays(NamedTuple):
     span_usage: Integers
 
     @staticmethod
-    def of(arrays: ProblemArrays) -> UsageArrays:
+    def of(arrays: ProblemArrays) -> WatchedUsage:
         usage = arrays.span_at, arrays.span_usage
-        return UsageArrays(arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, *usage)
+        return WatchedUsage(arrays.node_start, arrays.span_node, arrays.span_start, arrays.span_stop, *usage)
 
 
 class CostArrays(NamedTuple):

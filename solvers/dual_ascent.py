@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.ascent_steps import REACH, CostArrays, MessageArrays, UsageArrays, ascend, softmin
+from solvers.ascent_steps import REACH, CostArrays, MessageArrays, WatchedUsage, ascend, softmin
 from solvers.mir_cuts import expected_usage
 from solvers.potentials import FixedPointMultipliers, Potentials
 from solvers.relaxation import Relaxation
@@ -51,7 +51,7 @@ class DualAscent:
         # Multipliers of these time steps, in cost units per byte, and Adam's averages of their gradients.
         self._adam, self._count = tuple(np.zeros(self._time_steps.size) for _ in range(3)), 0
         self._arrays = model.arrays if model.watched is not None else model.arrays.at_time_steps(self._time_steps)
-        self._graph, self._usage = MessageArrays.of(model.graph), UsageArrays.of(self._arrays)
+        self._graph, self._usage = MessageArrays.of(model.graph), WatchedUsage.of(self._arrays)
         pair, pair_at = model.lagrangian.pairs(FixedPointMultipliers({}, 0))
         self._potentials = Potentials(model.lagrangian.theta, pair, pair_at, model.lagrangian.scale, 0)
         self.bound, self.multipliers = 0, dict[int, float]()
@@ -131,7 +131,7 @@ class DualAscent:
             at = np.searchsorted(watched, self._time_steps)
             self._adam = tuple(_spread(values, at, watched.size) for values in self._adam)
             self._time_steps, self._arrays = watched, self._relaxation.model.arrays.at_time_steps(watched)
-            self._usage = UsageArrays.of(self._arrays)
+            self._usage = WatchedUsage.of(self._arrays)
 
     def _take(self, sizes: Floats, heat: float) -> int:
         """Take steps of these sizes, and return the best bound of them, up to the upper cutoff."""

@@ -5,18 +5,22 @@ relaxation, from which strategies are excluded whenever incumbent or bound have 
 
 1. the search, with the dual beside it, until both have settled; on a small problem one cycle of the dual and one walk,
    as MIPs are cheap there and finish sooner;
-2. messages at the dual's multipliers, and fixing; while much is left and it gains, column generation: its master LPs
-   improve the multipliers, its cuts the bound, and the MIPs of what its LPs use find assignments that no walk reaches.
-   The search goes on beside the LPs, and the next LPs beside a long MIP;
-3. MIPs of ever more strategies around the elites, as long as they are much smaller than what is left: the better the
+2. messages at the dual's multipliers, and fixing; of a problem that is not small, some hundred branches of a proof tree
+   (solvers/branching.py), bounded by dual ascent: where several memory limits bind at once, these find assignments and
+   bounds that nothing else does;
+3. while much is left, it gains and the tree does not, column generation: its master LPs improve the multipliers, its
+   cuts the bound, and the MIPs of what its LPs use find assignments that no walk reaches. The search goes on beside the
+   LPs, and the next LPs beside a long MIP;
+4. MIPs of ever more strategies around the elites, as long as they are much smaller than what is left: the better the
    incumbent, the more is excluded;
-4. the MIP of everything that is left, once it is small enough, in a worker process while the search goes on and, where
-   that does not help any more, cuts and a proof tree raise the bound. It is started again only where so much has been
+5. the MIP of everything that is left, once it is small enough, in a worker process while the search goes on and, where
+   that does not help any more, cuts and the tree raise the bound. It is started again only where so much has been
    excluded meanwhile that the rest is a much smaller problem;
-5. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it. Where
-   a knapsack is what is left, it is not: the other core grows the tree, whose branches are bounded by LP duals.
+6. cuts, and CP-SAT for the proof, once that MIP has ended: CP-SAT is good at proving a cost, not at finding it. Where
+   a knapsack is what is left, it is not: the other core grows the tree. Where dual ascent gains nothing, the branches
+   of a small problem are bounded by LP duals.
 
-Problems without a search (without a limit, or with usage on edges) come with their multipliers; steps 1 to 3 are then
+Problems without a search (without a limit, or with usage on edges) come with their multipliers; steps 1 to 4 are then
 MIPs of the elites nearest to the bound, with messages and cuts or dives between them.
 """
 
@@ -86,7 +90,7 @@ class Engine:
         self._fix()
         if self._pairs > SMALL_PAIRS and not self._is_tree_gaining():
             self._generate_columns(processes > 1)
-        state.meanwhile = self._step_beside if processes > 1 else None
+        state.meanwhile = self._search_or_branch if processes > 1 else None
         search.recombine(int(min(RECOMBINED_SHARE * self._pairs, MAX_RECOMBINED)))
         state.meanwhile = None
         self._fix()
@@ -104,7 +108,7 @@ class Engine:
         and steps go on beside long MIPs."""
         state = self._state
         self._columns = ColumnGeneration(state, self._relaxation, self._seed, postpones=concurrent)
-        state.meanwhile = self._step_beside if concurrent else None
+        state.meanwhile = self._search_or_branch if concurrent else None
         while self._columns.can_gain and self._pairs > SMALL_PAIRS and not state.is_exhausted:
             if self._columns.postponed is None:
                 self._step_columns()
@@ -120,11 +124,11 @@ class Engine:
     def _step_meanwhile(self, has_result: Callable[[], bool]) -> bool:
         """Take one step of column generation or, where none can gain, walk or grow the tree. Returns True."""
         if not self._columns.can_gain:
-            return self._step_beside(has_result)
+            return self._search_or_branch(has_result)
         self._step_columns()
         return True
 
-    def _step_beside(self, has_result: Callable[[], bool]) -> bool:
+    def _search_or_branch(self, has_result: Callable[[], bool]) -> bool:
         """Walk beside a busy worker or, where walks do not help any more, grow the tree. Returns True."""
         state, before = self._state, self._state.cost
         if self._idle_walks >= WALKS_PER_MIP and self._branching.can_grow(self._relaxation):
@@ -245,7 +249,7 @@ class Engine:
         time_steps: the capacity rows of CP-SAT's model; fewer rows than the problem's only weaken the bound.
         """
         state, restriction = self._state, self._relaxation.model.restriction
-        meanwhile = self._step_beside if concurrent else None
+        meanwhile = self._search_or_branch if concurrent else None
         cutoff, left = state.upper_cutoff, state.seconds_left
         seconds = None if left is None else TIME_MARGIN * left
         with state.operator("CP-SAT", self._pairs):
@@ -269,7 +273,7 @@ class Engine:
         if self._idle_walks >= WALKS_PER_MIP and state.cost != self._cut_cost:
             self._cut()
         else:
-            self._step_beside(has_result)
+            self._search_or_branch(has_result)
         if state.cost != before:
             self._fix()
         return self._pairs > smaller

@@ -93,7 +93,7 @@ def _alike(count: int) -> Problem:
 
 def test_a_tree_that_gains_nothing_gives_way_to_linear_programs() -> None:
     state, relaxation, ascent = root_of(_alike(60))
-    state.submit(np.arange(60) < 31)
+    state.submit((np.arange(60) < 31).astype(np.int64))
     branching = Branching(state, ascent)
     branching.grow(relaxation, 2000)
     assert branching.dual is None
