@@ -34,6 +34,11 @@ class Branching:
         """Return whether the tree is open, and not too large, with this root where it has none yet."""
         return self._find_tree(root).can_grow
 
+    def is_gaining(self, root: Relaxation) -> bool:
+        """Return whether the tree can grow and has not stalled."""
+        tree = self._find_tree(root)
+        return tree.can_grow and not tree.is_stalled
+
     def grow(self, root: Relaxation, branches: int, interrupted: Callable[[], bool] = _never) -> None:
         """Bound at most so many branches, until interrupted() is true."""
         for _ in range(branches):

@@ -61,7 +61,7 @@ REST_SHARE = 0.5
 # Most turns of MIP, messages and cuts; steps of a dive.
 MAX_TURNS, DIVE_STEPS = 8, 40
 # Branches of the proof tree at a time, and after which it is known whether it gains.
-BRANCHES, TRIAL = 20, 300
+BRANCHES, TRIAL = 50, 300
 # Pairs of the linear program of cuts.
 CUT_PAIRS = 60_000
 
@@ -101,7 +101,7 @@ class Engine:
     def _is_tree_gaining(self) -> bool:
         """Grow the tree for TRIAL branches; return whether the dual ascent can bound its branches, and gains."""
         self._branching.grow(self._relaxation, TRIAL)
-        return self._branching.dual is not None and self._branching.can_grow(self._relaxation)
+        return self._branching.dual is not None and self._branching.is_gaining(self._relaxation)
 
     def _generate_columns(self, concurrent: bool) -> None:
         """Generate columns while they gain and much is left. If `concurrent`, the search goes on beside the master LPs,
@@ -129,10 +129,13 @@ class Engine:
         return True
 
     def _search_or_branch(self, has_result: Callable[[], bool]) -> bool:
-        """Walk beside a busy worker or, where walks do not help any more, grow the tree. Returns True."""
-        state, before = self._state, self._state.cost
-        if self._idle_walks >= WALKS_PER_MIP and self._branching.can_grow(self._relaxation):
-            self._branching.grow(self._relaxation, BRANCHES, has_result)
+        """Walk beside a busy worker or, where walks do not help any more, grow the tree; take turns where both gain
+        nothing. Returns True."""
+        state, before, branching = self._state, self._state.cost, self._branching
+        idle = self._idle_walks >= WALKS_PER_MIP and branching.can_grow(self._relaxation)
+        if idle and (branching.is_gaining(self._relaxation) or self._idle_walks % 2 == 0):
+            branching.grow(self._relaxation, BRANCHES, has_result)
+            self._idle_walks += 1
         else:
             self._walk_while(has_result)
             self._idle_walks = 0 if state.cost != before else self._idle_walks + 1

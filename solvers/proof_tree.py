@@ -23,6 +23,8 @@ from solvers.solve_state import SolveState
 Mask = NDArray[np.bool_]
 # A rise of the least bound by less than this share of the gap is no gain.
 MIN_GAIN = 1e-3
+# A tree has stalled where the last branches without a gain are at least this share of all.
+IDLE_SHARE = 0.9
 
 Split = tuple[int, Mask]
 """A node, and flags of those of its strategies to keep in the likelier half of a branch."""
@@ -43,8 +45,7 @@ class Bounding(Protocol):
 
 
 class ProofTree:
-    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many or too large, and
-    the tree has not stalled."""
+    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many or too large."""
 
     def __init__(self, state: SolveState, root: Relaxation, bounding: Bounding) -> None:
         self._state, self._is_exact, self._pairs = state, root.is_exact, root.model.arrays.pairs
@@ -59,13 +60,13 @@ class ProofTree:
     @property
     def can_grow(self) -> bool:
         fits = self._pairs <= self._bounding.max_pairs and self._bytes < self._bounding.max_bytes
-        return fits and not self.is_stalled and (self._next is not None or bool(self._open))
+        return fits and (self._next is not None or bool(self._open))
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the last half of the branches, and so many at least, have neither raised the least bound nor found a
-        cheaper assignment."""
-        return self._idle >= self._bounding.patience and 2 * self._idle >= self._count
+        """Whether most of the branches, the last ones, and so many at least, have neither raised the least bound nor
+        found a cheaper assignment. A plunge does neither for long, so a tree that has gained is given time."""
+        return self._idle >= self._bounding.patience and self._idle >= IDLE_SHARE * self._count
 
     @property
     def lower(self) -> int:
