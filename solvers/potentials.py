@@ -12,6 +12,7 @@ far above any useful cost, are cut down to it. Each of these can only lower the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from solvers.jit import cached_njit
 from solvers.model import IMPOSSIBLE
 from solvers.oriented_graph import OrientedGraph
-from solvers.problem_arrays import compute_offsets
+from solvers.problem_arrays import ProblemArrays, compute_offsets
 
 Integers = NDArray[np.int64]
 
@@ -169,6 +170,15 @@ class LagrangianCosts:
         self._unpriced: tuple[Integers, Integers] | None = None
         self.watched = np.zeros(0, np.int64) if watched is None else watched
         self.usage = arrays.at_time_steps(self.watched) if watched is None else arrays
+
+    def with_rows(self, arrays: ProblemArrays, watched: Integers | None) -> LagrangianCosts:
+        """Return the costs of the same problem with other capacity rows; watched: as in __init__."""
+        if not arrays.edge_usage_edge.size:
+            self.pairs(FixedPointMultipliers({}, 0))
+        other = copy(self)
+        other._arrays, other.watched = arrays, np.zeros(0, np.int64) if watched is None else watched
+        other.usage = arrays.at_time_steps(other.watched) if watched is None else arrays
+        return other
 
     def watch(self, time_steps: Integers) -> None:
         """Have these time steps among `watched`, which ascend; `usage` has the problem's arrays with only those."""

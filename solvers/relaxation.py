@@ -8,6 +8,7 @@ is excluded. Every assignment that is lost in this way costs at least the cutoff
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -44,6 +45,19 @@ class RelaxedModel:
         self.graph = OrientedGraph.of(self.arrays)
         self.lagrangian = LagrangianCosts(self.graph, scale, watched=watched)
         self.work = pass_work(self.arrays)
+
+    def with_rows(self, problem: Problem, watched: Integers | None) -> RelaxedModel:
+        """Return the model of this problem with other capacity rows. It shares graph and scaled costs with this one: a
+        proof tree holds thousands of models."""
+        other = copy(self)
+        other.restriction, other.arrays, other.watched = (
+            replace(self.restriction, problem=problem),
+            problem.arrays,
+            watched,
+        )
+        other.lagrangian = self.lagrangian.with_rows(problem.arrays, watched)
+        other.work = pass_work(other.arrays)
+        return other
 
     def potentials(self, multipliers: Multipliers) -> Potentials:
         """Return the problem's costs plus its usage at these multipliers."""
@@ -256,8 +270,7 @@ class Relaxation:
     def with_rows(self, problem: Problem, multipliers: Multipliers, watched: Integers | None = None) -> Relaxation:
         """Return the relaxation of `problem`, which is this one's with other capacity rows, at other multipliers;
         watched: as in RelaxedModel."""
-        restriction, scale = replace(self.model.restriction, problem=problem), self.model.lagrangian.scale
-        model = RelaxedModel(self.model.state, restriction, scale, watched)
+        model = self.model.with_rows(problem, watched)
         return Relaxation(model, multipliers, self.messages, self.allowed, self.is_exact)
 
     def set_messages(self, flags: Mask, messages: Values) -> None:
