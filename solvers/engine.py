@@ -60,8 +60,8 @@ MAX_MIP_PAIRS, MIP_NODES, MIP_SHARE = 200_000, 20, 0.6
 REST_SHARE = 0.5
 # Most turns of MIP, messages and cuts; steps of a dive.
 MAX_TURNS, DIVE_STEPS = 8, 40
-# Branches of the proof tree at a time, and after which it is known whether it gains.
-BRANCHES, TRIAL = 50, 300
+# Branches of the proof tree at a time, and in a trial, which gains where it leaves less than this share of the gap.
+BRANCHES, TRIAL, TRIAL_SHARE = 50, 300, 0.95
 # Pairs of the linear program of cuts.
 CUT_PAIRS = 60_000
 
@@ -99,9 +99,11 @@ class Engine:
             search.run(processes)
 
     def _is_tree_gaining(self) -> bool:
-        """Grow the tree for TRIAL branches; return whether the dual ascent can bound its branches, and gains."""
-        self._branching.grow(self._relaxation, TRIAL)
-        return self._branching.dual is not None and self._branching.is_gaining(self._relaxation)
+        """Grow the tree for a trial; return whether it, bounded by dual ascent, has closed much of the gap."""
+        before, branching = self._state.gap or 1.0, self._branching
+        branching.grow(self._relaxation, TRIAL)
+        is_close = (self._state.gap or 1.0) < TRIAL_SHARE * before
+        return is_close and branching.dual is not None and branching.can_grow(self._relaxation)
 
     def _generate_columns(self, concurrent: bool) -> None:
         """Generate columns while they gain and much is left. If `concurrent`, the search goes on beside the master LPs,
@@ -129,8 +131,7 @@ class Engine:
         return True
 
     def _search_or_branch(self, has_result: Callable[[], bool]) -> bool:
-        """Walk beside a busy worker or, where walks do not help any more, grow the tree; take turns where both gain
-        nothing. Returns True."""
+        """Walk or, where that does not help any more, grow the tree; in turn where neither does. Returns True."""
         state, before, branching = self._state, self._state.cost, self._branching
         idle = self._idle_walks >= WALKS_PER_MIP and branching.can_grow(self._relaxation)
         if idle and (branching.is_gaining(self._relaxation) or self._idle_walks % 2 == 0):
