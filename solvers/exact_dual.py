@@ -55,7 +55,9 @@ def compute_exact_dual(
     multipliers = _find_multipliers(state, scale) if problem.limit is not None else {}
     start = compute_warm_start(problem, GAP, seconds, multipliers=multipliers, stopped=stopped)
     lagrangian = LagrangianCosts(graph, scale)
-    exact = FixedPointMultipliers.of(multipliers, scale, lagrangian.largest_usage)
+    # A certificate prices every usage of the problem by itself.
+    most = int(max(problem.arrays.span_usage.max(initial=0), problem.arrays.pair_usage.max(initial=0)))
+    exact = FixedPointMultipliers.of(multipliers, scale, most)
     values = (start.messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)
     costs = lagrangian.with_multipliers(multipliers, problem.limit or 0)
     potentials = _pass_forward(graph, costs, TrwsMessages(graph, values))
