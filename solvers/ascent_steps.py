@@ -25,8 +25,10 @@ Integers = NDArray[np.int64]
 BETA1, BETA2 = 0.9, 0.98
 # Probabilities below exp(-MAX_EXPONENT) count as zero.
 MAX_EXPONENT = 30.0
-# Scaled costs that matter stay far below this.
+# Bounds are cut down to this in scaled units. Where assignments of interest may cost more, nothing is excluded: no
+# bound reaches NO_CEILING, and no reduced cost exceeds what is left up to it.
 REACH = 1 << 61
+NO_CEILING = 2 * REACH - 1
 
 
 class MessageArrays(NamedTuple):
@@ -155,7 +157,7 @@ def ascend(graph, usage, costs, messages, min_marginals, reduced_costs, allowed,
     strategies. Returns the best bound in scaled units, the multipliers that gave it, and the last costs.
 
     adam: multipliers, and Adam's averages. count: steps taken before. ceiling: the most that an assignment of interest
-    costs, in scaled units; the ascent ends once nothing below it is left.
+    costs, in scaled units, or NO_CEILING; the ascent ends once nothing below it is left.
     """
     values, mean, square = adam
     best, best_values, priced = -2 * REACH, values.copy(), costs.theta
@@ -171,7 +173,7 @@ def ascend(graph, usage, costs, messages, min_marginals, reduced_costs, allowed,
                 way, usage.node_start, graph.first, graph.ends, graph.classes_of, priced, costs.pair, costs.pair_at,
                 messages, min_marginals, reduced_costs, costs.cap, 1, graph.largest, graph.classes,
             )  # fmt: skip
-            # The high part counts 2**40: beyond REACH in all there is only what is forbidden.
+            # The high part counts 2**40; a bound is cut down to REACH.
             bound = min(max(high, -(REACH >> 40)), REACH >> 40) * (1 << 40) + low - constant
             if bound > best:
                 best, best_values = bound, values.copy()

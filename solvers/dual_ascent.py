@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.ascent_steps import REACH, CostArrays, MessageArrays, WatchedUsage, ascend, softmin
+from solvers.ascent_steps import NO_CEILING, REACH, CostArrays, MessageArrays, WatchedUsage, ascend, softmin
 from solvers.mir_cuts import expected_usage
 from solvers.potentials import FixedPointMultipliers, Potentials
 from solvers.relaxation import Relaxation
@@ -62,7 +62,7 @@ class DualAscent:
         with the scales of this one."""
         ascent = DualAscent(branch)
         ascent._step, ascent._temperature, ascent.multipliers = self._step, self._temperature, branch.multipliers
-        ascent.restart()
+        ascent._return_to_best()
         ascent._take(np.append(0.0, np.full(steps, ascent._size(progress))), ascent._heat(progress))
         return ascent
 
@@ -98,14 +98,15 @@ class DualAscent:
         """Return to the best multipliers, with Adam's averages at zero."""
         if not self._step:
             self._find_step()
+        self._return_to_best()
+
+    def _return_to_best(self) -> None:
         values = np.array([self.multipliers.get(t, 0.0) for t in self._time_steps.tolist()])
         self._adam, self._count = (values, np.zeros(values.size), np.zeros(values.size)), 0
 
     def share(self, progress: float) -> Floats:
         """Return the probability of each strategy (flat)."""
-        arrays, heat = self._relaxation.model.arrays, self._heat(progress)
-        shares: Floats = softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
-        return shares
+        return self._share(self._heat(progress))
 
     @property
     def prices(self) -> Integers:
@@ -140,11 +141,11 @@ class DualAscent:
         # The sum of all numerators times the limit, or the usage in one span, stays far below REACH.
         most = max(int(self._arrays.span_usage.max(initial=0)), limit // 2)
         pairs = self._potentials.pair, self._potentials.pair_at
-        sizes_of = scale.factor, scale.forbidden, scale.cap, limit, most
+        scales, ceiling = (scale.factor, scale.forbidden, scale.cap, limit, most), (cutoff - 1) * scale.factor
         best, values, theta = ascend(
-            self._graph, self._usage, CostArrays(relaxation.model.lagrangian.theta, *pairs, *sizes_of),
+            self._graph, self._usage, CostArrays(relaxation.model.lagrangian.theta, *pairs, *scales),
             messages.values, messages.min_marginals, messages.reduced_costs, relaxation.allowed,
-            self._adam, self._count, sizes, heat, min((cutoff - 1) * scale.factor, REACH),
+            self._adam, self._count, sizes, heat, ceiling if ceiling < REACH else NO_CEILING,
         )  # fmt: skip
         self._count += int(np.count_nonzero(sizes))
         state.charge(2 * sizes.size * relaxation.model.work)
@@ -156,11 +157,14 @@ class DualAscent:
             self.multipliers = dict(zip(self._time_steps[positive].tolist(), values[positive].tolist(), strict=True))
         return bound
 
+    def _share(self, heat: float) -> Floats:
+        relaxation = self._relaxation
+        shares: Floats = softmin(relaxation.model.arrays.node_start, relaxation.messages.min_marginals, heat)
+        return shares
+
     def _find_overload(self, heat: float) -> Floats:
         """Return by how many bytes each time step of the problem is expected to exceed the limit."""
-        arrays = self._relaxation.model.arrays
-        share = softmin(arrays.node_start, self._relaxation.messages.min_marginals, heat)
-        return expected_usage(arrays, share) - (self._limit or 0)
+        return expected_usage(self._relaxation.model.arrays, self._share(heat)) - (self._limit or 0)
 
 
 def _spread(values: Floats, at: Integers, size: int) -> Floats:

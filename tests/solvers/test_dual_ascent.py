@@ -116,6 +116,34 @@ def test_at_temperature_zero_the_expected_usage_is_that_of_the_cheapest_strategi
         assert dual._find_overload(1e-9) == pytest.approx(wanted), seed
 
 
+def test_nothing_is_excluded_where_costs_are_too_large_to_be_compared() -> None:
+    """Sums of these costs exceed 2**61, up to which bounds of the ascent are told apart."""
+    count = 600
+    nodes = [Node(f"n{i}", np.array([9 * 10**15, 5 * 10**15 + i]), np.array([1, 3]), (0, 1)) for i in range(count)]
+    problem = Problem(nodes, [], 2 * count)
+    dual = ascent_of(problem)
+    dual.begin()
+    for step in range(40):
+        dual.advance(step / 40)
+    assert dual._relaxation.allowed.all()
+    assert dual.bound <= count // 2 * (9 * 10**15 + 5 * 10**15) + sum(range(count // 2))
+
+
+def test_an_ascent_without_an_overload_resumes_in_a_branch_without_steps() -> None:
+    """A branch names its time steps as the whole problem does, and watches few: none may be taken for another."""
+    nodes = [Node(f"n{t}", np.array([t, 1000]), np.array([1, 25]), (t, t + 1)) for t in range(6)]
+    problem = Problem(nodes, [], 9)
+    dual = ascent_of(problem)
+    dual.begin()
+    assert dual._step == 0
+    branch = dual._relaxation.with_rows(
+        Problem.from_arrays(problem.arrays.at_time_steps(np.array([4])), 9), {}, np.array([4])
+    )
+    resumed = dual.resume(branch.copy(), 0.5, 3)
+    assert resumed._time_steps.tolist() == [4]
+    assert resumed.bound <= sum(range(6))
+
+
 def test_each_overloaded_stretch_is_represented_by_its_peak_the_highest_first() -> None:
     overload = np.array([0.0, 3.0, 5.0, 0.0, 9.0, -1.0, 2.0, 1.0])
     assert _find_peaks(overload, np.zeros(0, np.int64)).tolist() == [4, 2, 6]
