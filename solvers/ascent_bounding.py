@@ -109,7 +109,8 @@ class AscentBounding:
         nodes = np.unique(np.concatenate(ranked))
         nodes = nodes[spread[nodes] >= 0]
         unknown = nodes[self._trials[nodes] < RELIABLE]
-        score[unknown] = self._try_splits(branch, unknown, cheaper)
+        if unknown.size:
+            score[unknown] = self._try_splits(branch, unknown, cheaper)
         if not nodes.size:
             return None
         node = int(nodes[score[nodes].argmax()])
@@ -121,8 +122,6 @@ class AscentBounding:
         """Split the branch at each of the nodes, and return the products of the halves' gains; -1 where one is closed,
         whose strategies are excluded."""
         products, first = np.full(nodes.size, -1.0), branch.model.arrays.node_start
-        if not nodes.size:
-            return products
         potentials = branch.lagrangian_potentials
         base, cutoff = branch.copy().sweep(branch.mask(potentials)), branch.model.state.upper_cutoff
         for k, node in enumerate(nodes.tolist()):

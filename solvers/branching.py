@@ -15,10 +15,6 @@ from solvers.solve_state import SolveState
 ELITES = 8
 
 
-def _never() -> bool:
-    return False
-
-
 class Branching:
     """Grows a tree whose branches are bounded by dual ascent or, without one and once that gains nothing, by linear
     programs.
@@ -31,15 +27,15 @@ class Branching:
         self._tree: ProofTree | None = None
 
     def can_grow(self, root: Relaxation) -> bool:
-        """Return whether the tree is open, and not too large, with this root where it has none yet."""
-        return self._find_tree(root).can_grow
+        """Return whether the tree is open, with this root where it has none yet; a root may be too large for one."""
+        bounding = LpBounding if self.dual is None else AscentBounding
+        return root.model.arrays.pairs <= bounding.max_pairs and self._find_tree(root).can_grow
 
     def is_gaining(self, root: Relaxation) -> bool:
         """Return whether the tree can grow and has not stalled."""
-        tree = self._find_tree(root)
-        return tree.can_grow and not tree.is_stalled
+        return self.can_grow(root) and not self._find_tree(root).is_stalled
 
-    def grow(self, root: Relaxation, branches: int, interrupted: Callable[[], bool] = _never) -> None:
+    def grow(self, root: Relaxation, branches: int, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Bound at most so many branches, until interrupted() is true."""
         for _ in range(branches):
             if interrupted() or self._state.is_exhausted or not self.can_grow(root):

@@ -168,6 +168,9 @@ class LagrangianCosts:
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self.theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
         self._unpriced: tuple[Integers, Integers] | None = None
+        self._set_rows(arrays, watched)
+
+    def _set_rows(self, arrays: ProblemArrays, watched: Integers | None) -> None:
         self.watched = np.zeros(0, np.int64) if watched is None else watched
         self.usage = arrays.at_time_steps(self.watched) if watched is None else arrays
 
@@ -176,8 +179,8 @@ class LagrangianCosts:
         if not arrays.edge_usage_edge.size:
             self.pairs(FixedPointMultipliers({}, 0))
         other = copy(self)
-        other._arrays, other.watched = arrays, np.zeros(0, np.int64) if watched is None else watched
-        other.usage = arrays.at_time_steps(other.watched) if watched is None else arrays
+        other._arrays = arrays
+        other._set_rows(arrays, watched)
         return other
 
     def watch(self, time_steps: Integers) -> None:
@@ -193,8 +196,9 @@ class LagrangianCosts:
 
     def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
         """Return the potentials at these multipliers (cost units per byte, by time step) and this limit (bytes)."""
-        self.watch(np.array(list(multipliers), np.int64))
-        positions = np.searchsorted(self.watched, np.array(list(multipliers), np.int64)).tolist()
+        time_steps = np.array(list(multipliers), np.int64)
+        self.watch(time_steps)
+        positions = np.searchsorted(self.watched, time_steps).tolist()
         watched = dict(zip(positions, multipliers.values(), strict=True))
         exact = FixedPointMultipliers.of(watched, self.scale, self.largest_usage)
         theta = self.theta

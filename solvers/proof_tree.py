@@ -23,7 +23,7 @@ from solvers.solve_state import SolveState
 Mask = NDArray[np.bool_]
 # A rise of the least bound by less than this share of the gap is no gain.
 MIN_GAIN = 1e-3
-# A tree has stalled where the last branches without a gain are at least this share of all.
+# A tree has stalled where the last branches without a gain are at least so many for each that was put aside.
 IDLE_SHARE = 0.9
 
 Split = tuple[int, Mask]
@@ -32,12 +32,11 @@ Split = tuple[int, Mask]
 
 class Bounding(Protocol):
     """How a tree bounds its branches. plunge: how far above the tree's least bound plunges go, as a share of the gap.
-    patience: branches without a gain after which the tree has stalled. max_pairs, max_bytes: of the root, and of the
-    messages of all open branches."""
+    patience: branches without a gain after which the tree has stalled. max_bytes: of the messages of all open
+    branches."""
 
     plunge: float
     patience: int
-    max_pairs: int
     max_bytes: int
 
     def bound(self, branch: Relaxation) -> tuple[Relaxation, Split | None]:
@@ -45,7 +44,7 @@ class Bounding(Protocol):
 
 
 class ProofTree:
-    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many or too large."""
+    """Branch and bound, one branch at a time. can_grow: whether branches are open, and not too many."""
 
     def __init__(self, state: SolveState, root: Relaxation, bounding: Bounding) -> None:
         self._state, self._is_exact, self._pairs = state, root.is_exact, root.model.arrays.pairs
@@ -59,13 +58,12 @@ class ProofTree:
 
     @property
     def can_grow(self) -> bool:
-        fits = self._pairs <= self._bounding.max_pairs and self._bytes < self._bounding.max_bytes
-        return fits and (self._next is not None or bool(self._open))
+        return self._bytes < self._bounding.max_bytes and (self._next is not None or bool(self._open))
 
     @property
     def is_stalled(self) -> bool:
-        """Whether most of the branches, the last ones, and so many at least, have neither raised the least bound nor
-        found a cheaper assignment. A plunge does neither for long, so a tree that has gained is given time."""
+        """Whether most branches, the last ones, have neither raised the least bound nor found a cheaper assignment. A
+        plunge does neither for long, so a tree that has gained is given time."""
         return self._idle >= self._bounding.patience and self._idle >= IDLE_SHARE * self._count
 
     @property
@@ -90,6 +88,8 @@ class ProofTree:
                 if halves and bound - least <= self._bounding.plunge * (state.upper_cutoff - least):
                     self._next = bound, halves[0]
                 elif halves:
+                    # The copy is without what the last pass has left.
+                    halves[0].messages = halves[0].messages.copy()
                     self._push(bound, halves[0])
             if self._is_exact:
                 state.raise_lower_bound(self.lower)
@@ -111,8 +111,6 @@ class ProofTree:
         self._count += 1
         self._bytes += branch.messages.values.nbytes
         branch.free_potentials()
-        # A copy without what the last pass has left.
-        branch.messages = branch.messages.copy()
         heapq.heappush(self._open, (bound, -self._count, branch))
 
     def _split(self, branch: Relaxation, split: Split | None) -> list[Relaxation]:
@@ -128,10 +126,10 @@ class ProofTree:
         if split is None or not (kept & allowed).any() or not (~kept & allowed).any():
             node = int(counts.argmax())
             kept = np.arange(first[node + 1] - first[node]) == branch.allowed[first[node] : first[node + 1]].argmax()
-        return [branch, split_branch(branch, node, kept)]
+        return [branch, _split_at(branch, node, kept)]
 
 
-def split_branch(branch: Relaxation, node: int, kept: Mask) -> Relaxation:
+def _split_at(branch: Relaxation, node: int, kept: Mask) -> Relaxation:
     """Keep these of the node's strategies here; return the branch with the others."""
     start, stop = branch.model.arrays.node_start[node : node + 2]
     other = branch.copy()

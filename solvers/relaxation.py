@@ -56,7 +56,6 @@ class RelaxedModel:
             watched,
         )
         other.lagrangian = self.lagrangian.with_rows(problem.arrays, watched)
-        other.work = pass_work(other.arrays)
         return other
 
     def potentials(self, multipliers: Multipliers) -> Potentials:
