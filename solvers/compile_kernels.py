@@ -6,6 +6,8 @@ Kernels are compiled where they are first called, which takes the first plan or 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from solvers.ascent_bounding import rate_nodes
@@ -16,7 +18,8 @@ from solvers.model import Edge, Node
 from solvers.potentials import FixedPoint
 from solvers.presolve import presolve
 from solvers.problem import Problem
-from solvers.relaxation import Relaxation
+from solvers.relaxation import Relaxation, RelaxedModel
+from solvers.restriction import Restriction
 from solvers.solve_state import SolveState
 from solvers.tree_lns import TreeLns
 from solvers.tree_lns.annealing import anneal
@@ -38,6 +41,11 @@ def compile_kernels() -> str:
     point = np.ones(problem.arrays.cost.size)
     expected_usage(problem.arrays, point)
     rate_nodes(problem.arrays.node_start, point > 0, point, np.ones(point.size, np.int64))
+    # Small kinds of pairs, those of most problems, and many.
+    for kind in (np.uint8, np.uint16, np.uint32):
+        arrays = replace(problem.arrays, pair_kind=problem.arrays.pair_kind.astype(kind))
+        restricted = Restriction.identity(Problem.from_arrays(arrays, LIMIT)).restricted_to(point > 0)
+        RelaxedModel(state, restricted, relaxation.model.lagrangian.scale).potentials({})
     search = TreeLns(problem, find_min_usage_assignment(problem), 0, lambda: True)
     search.run(find_min_usage_assignment(problem), 1.0, 1)
     search.select_strategies(1)

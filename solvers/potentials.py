@@ -146,6 +146,23 @@ def add_prices(  # type: ignore[no-untyped-def]
                 total[first + x] += (multiplier * span_usage[span_at[q] + x]) >> shift
 
 
+@cached_njit(nogil=True, error_model="numpy")
+def _expand_kinds(edges, turned, height, width, kind_start, pair_kind, entry_at, entries, pair):  # type: ignore[no-untyped-def]
+    """Write the matrix of each of the edges, whose kinds have their entries from entry_at on; transposed if turned."""
+    to = 0
+    for q in range(edges.size):
+        e, at = edges[q], entry_at[q]
+        rows, columns, down, right = height[e], width[e], width[e], 1
+        if turned[e]:
+            rows, columns, down, right = columns, rows, right, down
+        for r in range(rows):
+            position = kind_start[e] + r * down
+            for _ in range(columns):
+                pair[to] = entries[at + pair_kind[position]]
+                position += right
+                to += 1
+
+
 class LagrangianCosts:
     """Computes the potentials of a problem at given multipliers; edges with equal matrices and multipliers share one
     copy.
@@ -226,17 +243,19 @@ class LagrangianCosts:
         return self._unpriced
 
     def _build_pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers]:
-        keys = self._keys(exact)
+        arrays, keys = self._arrays, self._keys(exact)
         first = {key: e for e, key in reversed(list(enumerate(keys)))}
-        sizes = [key[1] * key[2] for key in first]
-        offsets = dict(zip(first, compute_offsets(sizes).tolist(), strict=False))
-        pair = np.empty(sum(sizes), np.int64)
-        for (key, e), size in zip(first.items(), sizes, strict=True):
-            kinds = self._arrays.kinds_of(e)
-            kinds = kinds.T if key[0] else kinds
-            block = pair[offsets[key] : offsets[key] + size].reshape(kinds.shape)
-            # mode="clip" lets numpy write without a buffer; all kinds are in range.
-            np.take(self._entries(e, key, exact.shift), kinds, out=block, mode="clip")
+        offsets = dict(zip(first, compute_offsets([key[1] * key[2] for key in first]).tolist(), strict=False))
+        pair = np.empty(sum(key[1] * key[2] for key in first), np.int64)
+        # Entries that have their own prices are laid after those of the problem.
+        priced = {key: self._entries(e, key, exact.shift) for key, e in first.items() if key[5]}
+        sizes = [self._pair.size, *(entries.size for entries in priced.values())]
+        entry_at = dict(zip(priced, compute_offsets(sizes)[1:].tolist(), strict=False))
+        _expand_kinds(
+            np.array(list(first.values()), np.int64), self._graph.turned, arrays.height, arrays.width,
+            arrays.kind_start, arrays.pair_kind, np.array([entry_at.get(key, key[4]) for key in first], np.int64),
+            np.concatenate([self._pair, *priced.values()]) if priced else self._pair, pair,
+        )  # fmt: skip
         return pair, np.array([offsets[key] for key in keys], np.int64)
 
     def _keys(self, exact: FixedPointMultipliers) -> list[Key]:

@@ -12,9 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.model import Kinds
 from solvers.problem import Problem
-from solvers.problem_arrays import PartPool, ProblemArrays, compute_offsets, ragged_arange
+from solvers.problem_arrays import ProblemArrays, compute_offsets, ragged_arange, segment_positions
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -132,9 +133,11 @@ class _KeptClasses:
         flags, bounds = self.flags.tobytes(), self.starts.tolist()
         return [flags[a:b] for a, b in pairwise(bounds)]
 
-    def left(self, edge: int) -> Integers:
-        """Return the old numbers of the classes that are left of an edge."""
-        return np.flatnonzero(self.flags[self.starts[edge] : self.starts[edge + 1]])
+    @property
+    def left(self) -> tuple[Integers, Integers]:
+        """The old numbers of the classes that are left, edge after edge, and where each edge's begin."""
+        own: Integers = np.flatnonzero(self.flags) - np.repeat(self.starts[:-1], self.count)
+        return own, compute_offsets(self.count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,57 +145,82 @@ class _KeptKinds:
     """The kinds of pairs that are left of every edge.
 
     start, count: as in ProblemArrays, of the kinds that are left, laid end to end in `flat`. pattern: the number of
-    each edge's kinds among the distinct ones; old: the old numbers of those kinds, by pattern.
+    each edge's kinds among the distinct ones; old: the old numbers of those kinds, pattern after pattern, of which each
+    begins at old_at and has old_count.
     """
 
     start: Integers
     count: Integers
     flat: Kinds
-    pattern: list[int]
-    old: list[Integers]
+    pattern: Integers
+    old: Integers
+    old_at: Integers
+    old_count: Integers
 
     @staticmethod
     def of(arrays: ProblemArrays, rows: _KeptClasses, columns: _KeptClasses) -> _KeptKinds:
         """Find the kinds of the pairs of the classes that are left. Edges that shared kinds and keep the same part of
         them still share it."""
-        row_keys, column_keys, widths = rows.keys(), columns.keys(), arrays.width.tolist()
         numbers: dict[tuple[int, int, bytes, bytes], int] = {}
-        parts: list[Kinds] = []
-        old, sizes, pattern = list[Integers](), list[int](), list[int]()
-        for e, start in enumerate(arrays.kind_start.tolist()):
-            number = numbers.setdefault((start, widths[e], row_keys[e], column_keys[e]), len(numbers))
-            pattern.append(number)
-            if number == len(old):
-                cells = arrays.kinds_of(e)[np.ix_(rows.left(e), columns.left(e))].ravel()
-                left, kinds = _renumber(cells, int(arrays.kind_count[e]))
-                old.append(left)
-                # Of edges with an entry for each pair, what is left has one too.
-                parts.append(kinds if start else kinds[:0])
-                sizes.append(cells.size)
-        own = max((size for size, part in zip(sizes, parts, strict=True) if not part.size), default=1)
-        flat = np.concatenate([np.arange(own, dtype=np.min_scalar_type(own)), *parts])
-        ends = own + compute_offsets([part.size for part in parts])
-        start = np.array([ends[number] if parts[number].size else 0 for number in pattern], np.int64)
-        count = np.array([old[number].size for number in pattern], np.int64)
-        return _KeptKinds(start, count, flat, pattern, old)
+        keys = zip(arrays.kind_start.tolist(), arrays.width.tolist(), rows.keys(), columns.keys(), strict=True)
+        pattern = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        edges = np.unique(pattern, return_index=True)[1].astype(np.int64)
+        sizes, own = (rows.count * columns.count)[edges], arrays.kind_start[edges] == 0
+        # Of edges with an entry for each pair, what is left has one too: they share the kinds 0, 1, 2, ...
+        most = int(sizes[own].max(initial=1))
+        at = most + compute_offsets(np.where(own, 0, sizes))
+        flat = np.empty(int(at[-1]), arrays.pair_kind.dtype)
+        flat[:most] = np.arange(most)
+        old_at = compute_offsets(np.minimum(sizes, arrays.kind_count[edges]))
+        old, old_count = np.empty(int(old_at[-1]), np.int64), np.empty(edges.size, np.int64)
+        _restrict_kinds(
+            edges, arrays.width, arrays.kind_start, arrays.kind_count, arrays.pair_kind, *rows.left, *columns.left,
+            flat, at, old, old_at, old_count,
+        )  # fmt: skip
+        start = np.where(own, 0, at[:-1])
+        return _KeptKinds(start[pattern], old_count[pattern], flat, pattern, old, old_at[:-1], old_count)
 
     def restrict(self, starts: Integers, values: Integers, edges: Integers) -> tuple[Integers, Integers]:
         """Cut down the matrices that begin at `starts` of `values` and belong to `edges`, storing equal ones once.
 
         Returns where each restricted matrix begins, and the array that holds them.
         """
-        pool = PartPool(np.zeros(0, np.int64))
-
-        def select(start: int, pattern: int) -> Integers:
-            return values[start + self.old[pattern]]
-
-        keys = [(start, self.pattern[e]) for start, e in zip(starts.tolist(), edges.tolist(), strict=True)]
-        return np.array([pool.add(key, select, *key) for key in keys], np.int64), pool.concatenate()
+        matrices, which = np.unique(starts * self.old_at.size + self.pattern[edges], return_inverse=True)
+        first, pattern = np.divmod(matrices, max(self.old_at.size, 1))
+        count = self.old_count[pattern]
+        kept = np.repeat(first, count) + self.old[segment_positions(self.old_at[pattern], count)]
+        return compute_offsets(count)[:-1][which], values[kept]
 
 
-def _renumber(kinds: Kinds, count: int) -> tuple[Integers, Kinds]:
-    """Return which of `count` kinds occur, and the kinds numbered anew among these."""
-    flags = np.zeros(count, bool)
-    flags[kinds] = True
-    left = np.flatnonzero(flags)
-    return left, (np.cumsum(flags) - 1).astype(kinds.dtype)[kinds]
+@cached_njit(nogil=True, error_model="numpy")
+def _restrict_kinds(  # type: ignore[no-untyped-def]
+    edges, width, kind_start, kind_count, pair_kind, row, row_at, column, column_at, flat, at, old, old_at, old_count
+):
+    """Write the kinds that are left of each edge's pairs, numbered anew, from `at` on in `flat` (where each pair has an
+    entry of its own, they are not written), and the old numbers of these kinds from old_at on in `old`.
+
+    row, column: the classes that are left, from row_at[e] and column_at[e] on for edge e.
+    """
+    number = np.empty(kind_count.max() if kind_count.size else 0, np.int64)
+    for p in range(edges.size):
+        e, to, found = edges[p], at[p], old_at[p]
+        number[: kind_count[e]] = -1
+        for r in row[row_at[e] : row_at[e + 1]]:
+            for c in column[column_at[e] : column_at[e + 1]]:
+                position = r * width[e] + c
+                if kind_start[e] == 0:
+                    old[found] = position
+                    found += 1
+                else:
+                    flat[to] = pair_kind[kind_start[e] + position]
+                    number[flat[to]] = 0
+                    to += 1
+        if kind_start[e] != 0:
+            for kind in range(kind_count[e]):
+                if number[kind] == 0:
+                    number[kind] = found - old_at[p]
+                    old[found] = kind
+                    found += 1
+            for q in range(at[p], to):
+                flat[q] = number[flat[q]]
+        old_count[p] = found - old_at[p]
