@@ -12,7 +12,6 @@ step at which an assignment turns out to exceed the limit is added to all branch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,8 +31,8 @@ Mask = NDArray[np.bool_]
 
 # Steps per branch, and the progress within a cycle that sets their size and temperature.
 STEPS, PROGRESS = 8, 0.4
-# Branches between looks for overloaded time steps, and the most that are watched from the start without a multiplier.
-LOOK_EVERY, MAX_MORE_STEPS = 8, 4
+# Branches between looks for overloaded time steps.
+LOOK_EVERY = 8
 # Multipliers below this share of their sum count as zero.
 LEAST_SHARE = 5e-4
 # Nodes compared by what their memory costs, and by what they gained; gains after which a node's average is used.
@@ -49,13 +48,12 @@ class AscentBounding:
 
     plunge, patience, max_pairs, max_bytes = 0.5, 300, 100_000, 1 << 30
 
-    def __init__(self, root: Relaxation, scales: DualAscent, time_steps: Sequence[int]) -> None:
-        """scales: an ascent on the whole problem that has begun. time_steps: those to watch besides the ones with a
-        multiplier, the most important first."""
+    def __init__(self, root: Relaxation, scales: DualAscent) -> None:
+        """scales: an ascent on the whole problem that has begun."""
         self._root, self._scales = root, scales
         least = LEAST_SHARE * sum(root.multipliers.values())
         binding = [time_step for time_step, multiplier in root.multipliers.items() if multiplier > least]
-        self._watched = np.union1d(binding, time_steps[:MAX_MORE_STEPS]).astype(np.int64)
+        self._watched = np.sort(np.array(binding, np.int64))
         self._usage = root.model.arrays.at_time_steps(self._watched)
         nodes, self._count = root.model.arrays.node_start.size - 1, 0
         # What the two halves of each node have gained in all trials, as shares of the open gap.

@@ -31,7 +31,7 @@ from functools import partial
 
 import numpy as np
 
-from solvers.branching import ELITES, Branching
+from solvers.branching import Branching
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
@@ -58,8 +58,8 @@ MIP_PAIRS, MIP_PAIRS_WITH_MULTIPLIERS, MIP_PAIRS_WITHOUT_CLOCK = 30_000, 6000, 2
 MAX_MIP_PAIRS, MIP_NODES, MIP_SHARE = 200_000, 20, 0.6
 # Share of the time left for the MIP of the rest where the proof comes after it, not beside it.
 REST_SHARE = 0.5
-# Most turns of MIP, messages and cuts; steps of a dive.
-MAX_TURNS, DIVE_STEPS = 8, 40
+# Most turns of MIP, messages and cuts; steps of a dive; elites whose peaks above the limit get capacity rows.
+MAX_TURNS, DIVE_STEPS, ELITES = 8, 40, 8
 # Branches of the proof tree at a time, and in a trial, which gains where it leaves less than this share of the gap.
 BRANCHES, TRIAL, TRIAL_SHARE = 50, 300, 0.95
 # Pairs of the linear program of cuts.
@@ -103,7 +103,9 @@ class Engine:
         before, branching = self._state.gap or 1.0, self._branching
         branching.grow(self._relaxation, TRIAL)
         is_close = (self._state.gap or 1.0) < TRIAL_SHARE * before
-        return is_close and branching.dual is not None and branching.can_grow(self._relaxation)
+        is_gaining = is_close and branching.dual is not None and branching.can_grow(self._relaxation)
+        self._idle_walks = WALKS_PER_MIP if is_gaining else 0
+        return is_gaining
 
     def _generate_columns(self, concurrent: bool) -> None:
         """Generate columns while they gain and much is left. If `concurrent`, the search goes on beside the master LPs,
@@ -143,8 +145,7 @@ class Engine:
         return True
 
     def run_without_search(self) -> None:
-        """Alternate MIPs of the elites nearest to the bound, messages, and dives or cuts, while they close the gap;
-        then prove what is left."""
+        """Alternate MIPs near the bound, messages, and dives or cuts, while they close the gap; then prove the rest."""
         state, time_steps = self._state, list[int]()
         for turn in range(MAX_TURNS):
             before, pairs = state.gap or 1.0, self._initial_pairs << turn
@@ -190,8 +191,7 @@ class Engine:
         return (time_steps if result is None else result.time_steps), complete
 
     def _peak_steps(self) -> list[int]:
-        """Return the time steps with a multiplier, and those at which the elites nearest to the bound peak above the
-        limit."""
+        """Return the time steps with a multiplier, and those at which elites near the bound exceed the limit."""
         return list(dict.fromkeys([*self._relaxation.multipliers, *self._relaxation.peaks_of_elites(ELITES)]))
 
     def _finish(self, concurrent: bool) -> None:

@@ -49,7 +49,7 @@ def test_a_tree_alone_proves_what_the_exhaustive_search_finds(make: Callable[[in
     for seed in SEEDS:
         problem, wanted = with_best(make, seed)
         state, relaxation, ascent = root_of(problem)
-        bounding = AscentBounding(relaxation, ascent, [])
+        bounding = AscentBounding(relaxation, ascent)
         bounding.patience = 1 << 62
         bounds = grow(state, ProofTree(state, relaxation, bounding))
         assert bounds == sorted(bounds), seed
@@ -75,7 +75,7 @@ def test_time_steps_that_turn_out_to_matter_are_watched_from_then_on() -> None:
         problem = _crossing_rows(np.random.default_rng(seed))
         state, relaxation, ascent = root_of(problem)
         relaxation.set_multipliers({})
-        bounding = AscentBounding(relaxation, ascent, [])
+        bounding = AscentBounding(relaxation, ascent)
         bounding.patience = 1 << 62
         grow(state, ProofTree(state, relaxation, bounding))
         assert state.is_closed, seed
