@@ -39,6 +39,7 @@ class Branching:
         self._gap = 0
         # Branches of proofs so far, those of this tree, and how many it had at the last incumbent.
         self._count = self._grown = self._grown_before = 0
+        self._cutoff = state.upper_cutoff
         self._elites, self._is_elites_turn, self._left = EliteTree(state), False, TURN
 
     def can_grow(self, root: Relaxation) -> bool:
@@ -58,14 +59,11 @@ class Branching:
             if not self._left:
                 self._begin_turn()
             self._left -= 1
-            cutoff = self._state.upper_cutoff
             if self._is_elites_turn and self._elites.can_grow:
                 self._elites.grow()
             else:
                 self._find_tree(root).grow()
                 self._count, self._grown = self._count + 1, self._grown + 1
-            if self._state.upper_cutoff < cutoff:
-                self._grown_before = self._grown
 
     def _begin_turn(self) -> None:
         """Give the next branches to the elites' tree where the incumbent is new or that has had few, else to the
@@ -81,7 +79,9 @@ class Branching:
         """Return the tree, planted when it is first asked for, and again where other methods have come to prove more
         at the root than it has, where incumbents have left it behind, or where it has stalled and linear programs can
         take its place."""
-        tree = self._tree
+        tree, cutoff = self._tree, self._state.upper_cutoff
+        if cutoff < self._cutoff:
+            self._cutoff, self._grown_before = cutoff, self._grown
         if tree is None or (root.is_exact and root.bound > tree.lower) or self._is_left_behind:
             self._tree = tree = self._plant(root)
         elif tree.is_stalled and root.model.arrays.pairs <= LpBounding.max_pairs:

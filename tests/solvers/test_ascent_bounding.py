@@ -60,7 +60,7 @@ def test_a_tree_alone_proves_what_the_exhaustive_search_finds(make: Callable[[in
             assert (state.cost, state.bound) == (wanted[1].cost, wanted[1].cost), seed
 
 
-def _crossing_rows(rng: np.random.Generator) -> Problem:
+def crossing_rows(rng: np.random.Generator) -> Problem:
     """Return nodes that live over parts of a few time steps, each cheap and large or dear and small."""
     nodes = []
     for i in range(18):
@@ -72,7 +72,7 @@ def _crossing_rows(rng: np.random.Generator) -> Problem:
 
 def test_time_steps_that_turn_out_to_matter_are_watched_from_then_on() -> None:
     for seed in range(5):
-        problem = _crossing_rows(np.random.default_rng(seed))
+        problem = crossing_rows(np.random.default_rng(seed))
         state, relaxation, ascent = root_of(problem)
         relaxation.set_multipliers({})
         bounding = AscentBounding(relaxation, ascent)

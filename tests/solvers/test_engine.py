@@ -64,7 +64,7 @@ def test_a_small_problem_gets_one_cycle_of_the_dual_and_one_walk_before_its_mips
 def test_column_generation_comes_before_the_mips_where_much_is_left() -> None:
     """On this problem its linear programs raise the bound at once, and their support has better assignments than the
     strategies near the elites."""
-    found = solve(look_alike("Gemma 2, inference", seed=0), gap=0.0, deterministic=True, time_limit=10.0)
+    found = solve(look_alike("diffusion, training", seed=0), gap=0.0, deterministic=True, time_limit=10.0)
     operators = [line.operator for line in found.log]
     assert operators.index("column generation") > operators.index("tree search")
     assert "MIP of elites" not in operators[: operators.index("column generation")]
