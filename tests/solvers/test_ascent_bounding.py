@@ -10,28 +10,14 @@ import pytest
 from solvers import Node, Problem
 from solvers.ascent_bounding import AscentBounding
 from solvers.branching import Branching
-from solvers.dual_ascent import DualAscent
 from solvers.evaluation import evaluate
-from solvers.oriented_graph import OrientedGraph
-from solvers.potentials import FixedPoint
 from solvers.proof_tree import ProofTree
-from solvers.relaxation import Relaxation
 from solvers.solve_state import SolveState
+from tests.testing.ascents import crossing_rows, root_of
 from tests.testing.random_problems import contracting, dear, tiny, tiny_public, with_best
 from tests.testing.seeds import seeds
 
 SEEDS = seeds(40, 3000)
-
-
-def root_of(problem: Problem) -> tuple[SolveState, Relaxation, DualAscent]:
-    """Return a state, its root relaxation and an ascent that has begun, at the ascent's multipliers."""
-    state = SolveState(problem, 0.0, 600.0, True, None, None)
-    scale = FixedPoint.of(OrientedGraph.of(problem.arrays).degree, state.largest_cost)
-    relaxation = Relaxation.for_problem(state, scale)
-    ascent = DualAscent(relaxation)
-    ascent.begin()
-    relaxation.set_multipliers(ascent.multipliers)
-    return state, relaxation, ascent
 
 
 def grow(state: SolveState, tree: ProofTree) -> list[int]:
@@ -58,16 +44,6 @@ def test_a_tree_alone_proves_what_the_exhaustive_search_finds(make: Callable[[in
             assert state.is_infeasible, seed
         else:
             assert (state.cost, state.bound) == (wanted[1].cost, wanted[1].cost), seed
-
-
-def crossing_rows(rng: np.random.Generator) -> Problem:
-    """Return nodes that live over parts of a few time steps, each cheap and large or dear and small."""
-    nodes = []
-    for i in range(18):
-        start, stop = sorted(rng.choice(7, 2, replace=False).tolist())
-        cost, usage = np.sort(rng.integers(1, 10**6, 4)), np.sort(rng.integers(1, 10**4, 4))[::-1].copy()
-        nodes.append(Node(f"n{i}", cost, usage, (start, stop)))
-    return Problem(nodes, [], 30_000)
 
 
 def test_time_steps_that_turn_out_to_matter_are_watched_from_then_on() -> None:

@@ -12,7 +12,7 @@ from solvers.branching import Branching
 from solvers.elite_tree import EliteTree
 from solvers.evaluation import evaluate
 from solvers.restriction import Restriction
-from tests.solvers.test_ascent_bounding import crossing_rows, root_of
+from tests.testing.ascents import crossing_rows, root_of
 from tests.testing.exhaustive import find_cheapest
 from tests.testing.random_problems import contracting, dear, tiny, tiny_public, with_best
 from tests.testing.seeds import seeds
