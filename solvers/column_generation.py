@@ -224,8 +224,9 @@ class ColumnGeneration:
             self.solve_postponed()
 
     def solve_postponed(self, meanwhile: Meanwhile | None = None) -> None:
-        """Solve the MIP that has been postponed, if any, and submit its assignment."""
-        restriction, self.postponed = self.postponed, None
+        """Solve the MIP that has been postponed, if any, and submit its assignment. Where that closes much of the open
+        gap, gains that were too small to count may count now."""
+        restriction, self.postponed, before = self.postponed, None, self._open_gap
         if restriction is None:
             return
         with self._state.operator("MIP of columns", restriction.problem.arrays.pairs):
@@ -239,6 +240,8 @@ class ColumnGeneration:
                 seed=self._seed,
                 meanwhile=meanwhile,
             )
+        if self._open_gap < (1 - MIN_GAIN) * before:
+            self._idle = 0
 
     def _drop_columns(self) -> None:
         """Exclude strategies by their reduced costs, and continue on a smaller problem where that pays."""
