@@ -99,7 +99,7 @@ class Engine:
             search.run(processes)
 
     def _is_tree_gaining(self) -> bool:
-        """Grow the tree for a trial; return whether it, bounded by dual ascent, has closed much of the gap."""
+        """Grow the tree for a trial; return whether dual ascent has closed much of the gap: it then precedes walks."""
         before, branching = self._state.gap or 1.0, self._branching
         branching.grow(self._relaxation, TRIAL)
         is_close = (self._state.gap or 1.0) < TRIAL_SHARE * before

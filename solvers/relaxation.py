@@ -50,11 +50,8 @@ class RelaxedModel:
         """Return the model of this problem with other capacity rows. It shares graph and scaled costs with this one: a
         proof tree holds thousands of models."""
         other = copy(self)
-        other.restriction, other.arrays, other.watched = (
-            replace(self.restriction, problem=problem),
-            problem.arrays,
-            watched,
-        )
+        other.restriction = replace(self.restriction, problem=problem)
+        other.arrays, other.watched = problem.arrays, watched
         other.lagrangian = self.lagrangian.with_rows(problem.arrays, watched)
         return other
 
