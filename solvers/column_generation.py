@@ -112,11 +112,12 @@ class ColumnGeneration:
     def can_gain(self) -> bool:
         return self._masters < MAX_MASTERS and self._idle < PATIENCE
 
-    def run(self) -> Relaxation:
-        """Take steps until they do not gain; return the relaxation, possibly of a smaller problem with cuts, at the
-        best multipliers."""
-        while self.can_gain and not self._state.is_exhausted:
+    def run(self, fewest_pairs: int = 0) -> Relaxation:
+        """Take steps until they do not gain or at most so many pairs are left; return the relaxation, possibly of a
+        smaller problem with cuts, at the best multipliers."""
+        while self.can_gain and self._relaxation.model.arrays.pairs > fewest_pairs and not self._state.is_exhausted:
             self._relaxation = self.step(self._relaxation)
+        self._return_to_best()
         return self._relaxation
 
     def step(self, relaxation: Relaxation) -> Relaxation:
@@ -134,9 +135,12 @@ class ColumnGeneration:
             else:
                 self._take_in(optimum)
         if not self.can_gain or state.is_exhausted:
-            self._relaxation.set_multipliers(self._best_multipliers)
-            self._relaxation.bound = self._best
+            self._return_to_best()
         return self._relaxation
+
+    def _return_to_best(self) -> None:
+        self._relaxation.set_multipliers(self._best_multipliers)
+        self._relaxation.bound = self._best
 
     def support(self, relaxation: Relaxation) -> Mask:
         """Return flags of the last master's support, in the relaxation's numbering."""

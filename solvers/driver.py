@@ -17,7 +17,7 @@ from solvers.build_solution import build_solution
 from solvers.column_generation import ColumnGeneration
 from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import DualLnsHybrid, find_min_usage_assignment
-from solvers.engine import MAX_PAIRS, Engine
+from solvers.engine import MAX_PAIRS, SMALL_PAIRS, Engine
 from solvers.evaluation import usage_profile
 from solvers.kelley_dual import KelleyDual
 from solvers.min_peak_dual import MinPeakDual
@@ -136,7 +136,7 @@ def _find_multipliers(
     if state.is_exhausted or pairs <= MAX_PAIRS:
         return relaxation, relaxation.multipliers
     columns = ColumnGeneration(state, relaxation, seed)
-    return columns.run(), columns.multipliers
+    return columns.run(SMALL_PAIRS), columns.multipliers
 
 
 def _is_limit_tight(relaxation: Relaxation, assignment: Integers, limit: int) -> bool:
