@@ -6,7 +6,8 @@ steps that its optimum overloads, combines them freely. The duals of the capacit
 passing at these multipliers bounds the cost in integers over all strategies, and shows which strategies the master
 lacks (G. B. Dantzig and P. Wolfe, "Decomposition principle for linear programs", 1960, with message passing as the
 subproblem): those of least min-marginal, and those of the elites nearest to the bound. The support of the last optimum
-stays.
+stays. Few strategies may not fit the limit together: an overload is then the master's optimum, at a high cost, and its
+multipliers say which strategies are missing.
 
 Where the master's cost and the messages' bound meet, few nodes are fractional. The MIP of the support is then small and
 its answer near the bound. If it is not, although messages prove nearly the master's cost, the LP itself is too weak: it
@@ -34,6 +35,8 @@ from solvers.solve_state import SolveState
 
 Mask = NDArray[np.bool_]
 
+# What an overload by the whole limit costs in a master, as a multiple of a good assignment's cost.
+OVERLOAD_COST = 100.0
 # Most master LPs; pairs of a master per edge of the problem; message rounds at its multipliers.
 MAX_MASTERS, PAIRS_PER_EDGE, ROUNDS = 30, 4, 32
 # A change below this share of the open gap does not count as a gain; so many masters without gain end the loop.
@@ -68,6 +71,7 @@ class MasterLp:
         unit, limit = max(self.cost / 1e6, 1e-6), self.problem.limit or 0
         polytope = LocalPolytope(self.problem, unit)
         polytope.add_capacity_rows(self.time_steps)
+        polytope.allow_overload(OVERLOAD_COST * self.cost)
         optimum = polytope.to_lp().solve(MASTER_SECONDS if self.has_clock else None)
         if optimum is None:
             return None

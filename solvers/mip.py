@@ -166,18 +166,13 @@ class LocalPolytope:
         nodes = arrays.span_node[spans]
         used = arrays.span_usage[segment_positions(arrays.span_at[spans], arrays.counts[nodes])]
         self._add_usage_entries(row, arrays.strategies_at(nodes), used)
-        for columns, on_edges in self._edge_usage_columns(time_step):
-            self._add_usage_entries(row, columns, on_edges)
+        live = np.flatnonzero((arrays.edge_usage_start <= time_step) & (time_step < arrays.edge_usage_stop))
+        for _, columns, used in self._iter_edge_usage(live):
+            self._add_usage_entries(row, columns, used)
 
     def _add_usage_entries(self, row: Integers, columns: Integers, used: Integers) -> None:
         nonzero = np.flatnonzero(used)
         self.program.add_entries(np.repeat(row, nonzero.size), columns[nonzero], used[nonzero])
-
-    def _edge_usage_columns(self, time_step: int) -> Iterator[tuple[Integers, Integers]]:
-        """Yield columns and the bytes that they use on edges at the time step."""
-        arrays = self._arrays
-        live = np.flatnonzero((arrays.edge_usage_start <= time_step) & (time_step < arrays.edge_usage_stop))
-        return ((columns, used) for _, columns, used in self._iter_edge_usage(live))
 
     def _iter_edge_usage(self, which: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Yield, for these usages on edges, the number of the usage, the column and the column's bytes.
@@ -225,6 +220,13 @@ class LocalPolytope:
         """Add the capacity rows of these time steps."""
         for time_step in time_steps:
             self._add_capacity_row(time_step, self._problem.limit or 0)
+
+    def allow_overload(self, cost: float) -> None:
+        """Let the capacity rows be exceeded, at this cost (cost units) per limit: the LP then has an optimum unless
+        pairs alone forbid every assignment, and no multiplier is larger."""
+        rows, limit = np.array(list(self._row_at.values()), np.int64), float(max(self._problem.limit or 1, 1))
+        columns = self.program.add_columns(np.full(rows.size, cost), np.inf)
+        self.program.add_entries(rows, columns, np.full(rows.size, -limit))
 
     def multipliers(self, duals: Floats) -> dict[int, float]:
         """Return the positive Lagrange multipliers (cost units per byte, by time step) from the LP's row duals."""

@@ -134,12 +134,12 @@ class Relaxation:
         return (flags, complete) if flags.any() else (self.allowed, True)
 
     def incumbent_flags(self) -> Mask:
-        """Return flags of the incumbent's strategies; none where there is no incumbent or a part of it is excluded."""
-        incumbent = self.model.state.assignment
-        assignment = None if incumbent is None else self.model.restriction.crush(incumbent)
+        """Return flags of the incumbent's strategies that are left here; none where there is no incumbent."""
+        incumbent, restriction = self.model.state.assignment, self.model.restriction
         flags = np.zeros(self.allowed.size, bool)
-        if assignment is not None:
-            flags[self.model.arrays.node_start[:-1] + assignment] = True
+        if incumbent is not None:
+            strategies = restriction.strategy_at[restriction.offsets + incumbent]
+            flags[(self.model.arrays.node_start[:-1] + strategies)[strategies >= 0]] = True
         return flags
 
     def possible_elites(self, most: int | None = None) -> list[tuple[Integers, int]]:
