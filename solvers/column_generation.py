@@ -23,14 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.cut_separation import select_promising, separate_cuts
+from solvers.cut_separation import separate_cuts
 from solvers.evaluation import find_peaks
 from solvers.isolated_process import Meanwhile
 from solvers.mip import LocalPolytope
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import solve_restricted_mip
-from solvers.restriction import Restriction
+from solvers.restriction import Restriction, select_promising
 from solvers.solve_state import SolveState
 
 Mask = NDArray[np.bool_]

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from solvers.mip import LocalPolytope
 from solvers.mir_cuts import MirCut, expected_usage, price_usage, separate_mir, with_cuts
 from solvers.problem import Problem
-from solvers.problem_arrays import ProblemArrays
 from solvers.relaxation import Relaxation
 from solvers.restriction import Restriction
 from solvers.solve_state import SolveState
@@ -75,26 +74,6 @@ def separate_cuts(
         tightened.set_messages(flags, cuts.messages)
     tightened.pass_messages(PASS_ROUNDS, STALL)
     return tightened, cuts
-
-
-def select_promising(arrays: ProblemArrays, min_marginals: Integers, known: Mask, *, pairs: int) -> Mask:
-    """Return flags of the strategies that assignments near the bound may take.
-
-    These are the known ones and, in order of their min-marginals, as many others as keep the pairs on edges at most
-    `pairs`; each node's cheapest is always included.
-    """
-    first = arrays.node_start[:-1]
-    flags: Mask = known.copy()
-    flags[np.lexsort((min_marginals, arrays.node_of))[first]] = True
-    levels = np.unique(min_marginals[min_marginals < np.iinfo(np.int64).max])
-    # The number of pairs grows with the threshold: bisect for the largest one that fits.
-    low, high = 0, levels.size
-    while low < high:
-        middle = (low + high) // 2
-        counts = np.add.reduceat(flags | (min_marginals <= levels[middle]), first, dtype=np.int64)
-        fits = (counts[arrays.source] * counts[arrays.target]).sum() <= pairs
-        low, high = (middle + 1, high) if fits else (low, middle)
-    return flags | (min_marginals <= levels[low - 1]) if low else flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,12 +34,13 @@ import numpy as np
 from solvers.branching import Branching
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
-from solvers.cut_separation import select_promising, separate_cuts
+from solvers.cut_separation import separate_cuts
 from solvers.dive import run_dive
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
 from solvers.isolated_process import Meanwhile
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
+from solvers.restriction import select_promising
 from solvers.solve_state import SolveState
 
 # Message rounds between methods, and the gain per round (of the bound) that ends them.
@@ -288,9 +289,8 @@ class Engine:
         if state.is_exhausted or relaxation.is_done:
             return
         with state.operator("cuts", self._pairs):
-            flags = select_promising(
-                relaxation.model.arrays, relaxation.min_marginals(), relaxation.incumbent_flags(), pairs=CUT_PAIRS
-            )
+            known = relaxation.incumbent_flags()
+            flags = select_promising(relaxation.model.arrays, relaxation.min_marginals(), known, pairs=CUT_PAIRS)
             self._relaxation, _ = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
             self._cut_cost = state.cost
         self._fix()

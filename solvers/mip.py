@@ -222,8 +222,7 @@ class LocalPolytope:
             self._add_capacity_row(time_step, self._problem.limit or 0)
 
     def allow_overload(self, cost: float) -> None:
-        """Let the capacity rows be exceeded, at this cost (cost units) per limit: the LP then has an optimum unless
-        pairs alone forbid every assignment, and no multiplier is larger."""
+        """Let the LP exceed its capacity rows, at this cost (cost units) per limit; no multiplier is larger."""
         rows, limit = np.array(list(self._row_at.values()), np.int64), float(max(self._problem.limit or 1, 1))
         columns = self.program.add_columns(np.full(rows.size, cost), np.inf)
         self.program.add_entries(rows, columns, np.full(rows.size, -limit))

@@ -19,7 +19,7 @@ from solvers.evaluation import find_peaks, lagrangian_value, usage_profile
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, LagrangianCosts, Potentials
 from solvers.problem import Problem
-from solvers.restriction import Restriction
+from solvers.restriction import Restriction, select_promising
 from solvers.solution import DualWarmStart
 from solvers.solve_state import SolveState, pass_work
 from solvers.trws import TrwsMessages
@@ -117,7 +117,7 @@ class Relaxation:
         """Return flags of the strategies of the best elites by Lagrangian value, and whether all elites are included.
 
         Elites are added as long as the edges with a choice at both ends have at most `pairs` pairs in all. Where no
-        elite is possible here, all allowed strategies are flagged.
+        elite is possible here, what is left of them is flagged, and what else is promising.
         """
         arrays = self.model.arrays
         flags, complete = np.zeros(self.allowed.size, bool), True
@@ -131,16 +131,17 @@ class Relaxation:
                 flags = more
             else:
                 complete = False
-        return (flags, complete) if flags.any() else (self.allowed, True)
+        if flags.any():
+            return flags, complete
+        for key in self.model.state.elites:
+            flags |= self.allowed & self.model.restriction.flags_of(np.frombuffer(key, np.int64))
+        flags = select_promising(arrays, self._allowed_min_marginals(), flags, pairs=pairs)
+        return flags, bool(flags[self.allowed].all())
 
     def incumbent_flags(self) -> Mask:
         """Return flags of the incumbent's strategies that are left here; none where there is no incumbent."""
-        incumbent, restriction = self.model.state.assignment, self.model.restriction
-        flags = np.zeros(self.allowed.size, bool)
-        if incumbent is not None:
-            strategies = restriction.strategy_at[restriction.offsets + incumbent]
-            flags[(self.model.arrays.node_start[:-1] + strategies)[strategies >= 0]] = True
-        return flags
+        incumbent = self.model.state.assignment
+        return np.zeros(self.allowed.size, bool) if incumbent is None else self.model.restriction.flags_of(incumbent)
 
     def possible_elites(self, most: int | None = None) -> list[tuple[Integers, int]]:
         """Return the elites that are possible here with their costs, by ascending Lagrangian value; `most` at most."""
@@ -291,4 +292,7 @@ class Relaxation:
         Strategies that are not allowed get the largest int64.
         """
         self.bound = max(self.bound, self.sweep(self.mask(self.lagrangian_potentials)))
+        return self._allowed_min_marginals()
+
+    def _allowed_min_marginals(self) -> Integers:
         return np.where(self.allowed, self.messages.min_marginals, np.iinfo(np.int64).max)

@@ -64,9 +64,35 @@ class Restriction:
         crushed = self.strategy_at[self.offsets + assignment]
         return crushed if crushed.min(initial=0) >= 0 else None
 
+    def flags_of(self, assignment: Integers) -> Mask:
+        """Return flags of the strategies of an assignment of the original that were kept."""
+        here, flags = self.strategy_at[self.offsets + assignment], np.zeros(self.kept_strategies.size, bool)
+        flags[(self.problem.arrays.node_start[:-1] + here)[here >= 0]] = True
+        return flags
+
     def select_at_ends(self, allowed: Mask, values: Integers) -> Integers:
         """Select the values at allowed strategies from one value per strategy at each edge's source, then target."""
         return values[np.concatenate(_flags_at_ends(self.problem.arrays, allowed))]
+
+
+def select_promising(arrays: ProblemArrays, min_marginals: Integers, known: Mask, *, pairs: int) -> Mask:
+    """Return flags of the strategies that assignments near the bound may take.
+
+    These are the known ones and, in order of their min-marginals, as many others as keep the pairs on edges at most
+    `pairs`; each node's cheapest is always included.
+    """
+    first = arrays.node_start[:-1]
+    flags: Mask = known.copy()
+    flags[np.lexsort((min_marginals, arrays.node_of))[first]] = True
+    levels = np.unique(min_marginals[min_marginals < np.iinfo(np.int64).max])
+    # The number of pairs grows with the threshold: bisect for the largest one that fits.
+    low, high = 0, levels.size
+    while low < high:
+        middle = (low + high) // 2
+        counts = np.add.reduceat(flags | (min_marginals <= levels[middle]), first, dtype=np.int64)
+        fits = (counts[arrays.source] * counts[arrays.target]).sum() <= pairs
+        low, high = (middle + 1, high) if fits else (low, middle)
+    return flags | (min_marginals <= levels[low - 1]) if low else flags
 
 
 def _flags_at_ends(arrays: ProblemArrays, allowed: Mask) -> tuple[Mask, Mask]:

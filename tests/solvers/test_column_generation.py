@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from solvers import IMPOSSIBLE, Problem, usage_profile
-from solvers.column_generation import ColumnGeneration, MasterLp
+from solvers import IMPOSSIBLE, Node, Problem, usage_profile
+from solvers.column_generation import OVERLOAD_COST, ColumnGeneration, MasterLp
 from solvers.dual_ascent import DualAscent
 from solvers.dual_lns import DualLnsHybrid
 from solvers.mip import LocalPolytope
@@ -46,6 +46,22 @@ def test_the_program_of_all_strategies_costs_no_more_than_the_best_choice() -> N
         assert optimum.cost <= cost * (1 + 1e-6) + 1e-6, seed
         assert optimum.violated_steps == [], seed
         assert np.logical_or.reduceat(optimum.support, each.arrays.node_start[:-1]).all(), seed
+
+
+def test_a_master_whose_strategies_do_not_fit_the_limit_has_multipliers() -> None:
+    use = np.array([10])
+    nodes = [Node(name, np.array([cost]), use, (0, 1)) for name, cost in (("a", 1), ("b", 2))]
+    optimum = MasterLp(Problem(nodes, [], 15), [0], 3, has_clock=False)()
+    assert optimum is not None
+    assert optimum.cost == pytest.approx(3 + OVERLOAD_COST * 3 * 5 / 15)
+    assert optimum.multipliers == pytest.approx({0: OVERLOAD_COST * 3 / 15})
+
+
+def test_a_run_ends_where_few_pairs_are_left() -> None:
+    ledger, relaxation = _tightened(tiny(0), 4)
+    columns = ColumnGeneration(ledger, relaxation, 0)
+    assert columns.run(relaxation.model.arrays.pairs) is relaxation
+    assert "column generation" not in {line.operator for line in ledger.log}
 
 
 def test_programs_and_messages_never_prove_more_than_the_best_choice_costs() -> None:
