@@ -3,6 +3,9 @@
 numba caches machine code in NUMBA_CACHE_DIR, else beside the module, else in the user's cache folder. Where none of
 them is writable (read-only installation and home, as in many containers), decorating with cache=True raises. The cache
 then goes to a private folder in the temporary directory; where that fails too, every process compiles for itself.
+
+numba takes cached code for fresh where the kernel's own file is unchanged. But it holds the code of the kernels that
+it calls, and the names of types, which may be in other files. So cached files are named by all sources of the solver.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +23,18 @@ from numba import config, njit
 
 def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return `numba.njit` with these options, and with `cache=True` where a cache folder is writable."""
-    decorator: Callable[[Callable[..., Any]], Any] = njit(cache=CACHES, **options)
-    return decorator
+
+    def compile_lazily(kernel: Callable[..., Any]) -> Any:
+        kernel.__qualname__ += f"_{SOURCES}"
+        return njit(cache=CACHES, **options)(kernel)
+
+    return compile_lazily
+
+
+def _digest_sources() -> str:
+    """Return a digest of the solver's sources."""
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    return sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
 def _has_cache() -> bool:
@@ -49,6 +63,7 @@ def _use_temporary_folder() -> bool:
     return _has_cache()
 
 
+SOURCES = _digest_sources()
 CACHES = _has_cache() or _use_temporary_folder()
 
 

@@ -14,12 +14,12 @@ import pytest
 import solvers
 
 PACKAGE = Path(solvers.__file__).parent
-# A kernel of the solvers, imported and called, and whether its code is cached.
+# A kernel of the solvers, imported and called.
 CALL = """
 import numpy as np
 from solvers.jit import CACHES
 from solvers.tree_lns.splitmix64 import random_uniform
-print(0 <= random_uniform(np.zeros(1, np.uint64)) < 1, CACHES)
+drawn = random_uniform(np.zeros(1, np.uint64))
 """
 
 
@@ -33,7 +33,7 @@ def call_kernel(folder: Path, temporary: Path) -> list[str]:
     """What a process prints that calls a kernel with a read-only installation and home."""
     closed = {"HOME": "/dev/null", "TMPDIR": str(temporary), "PYTHONPATH": str(folder)}
     inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    words = [sys.executable, "-B", "-c", CALL]
+    words = [sys.executable, "-B", "-c", CALL + "print(0 <= drawn < 1, CACHES)"]
     done = subprocess.run(words, cwd=folder, env={**inherited, **closed}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -123,13 +123,13 @@ print(*(k.__name__ for k in kernels if k.__name__ not in called and not k.overlo
 """
 
 
-def run_python(*words: str, cache: Path | None = None) -> str:
-    """What a process prints that runs this code from the repository's root."""
-    environment = dict(os.environ, PYTHONPATH=str(PACKAGE.parent))
+def run_python(*words: str, cache: Path | None = None, folder: Path = PACKAGE.parent) -> str:
+    """What a process prints that runs this code in a folder with the solver."""
+    environment = dict(os.environ, PYTHONPATH=str(folder))
     if cache is not None:
         environment["NUMBA_CACHE_DIR"] = str(cache)
     words = (sys.executable, "-c", *words)
-    done = subprocess.run(words, cwd=PACKAGE.parent, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -138,6 +138,18 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     first, second = (int(run_python(COUNT, PASS_MESSAGES, cache=tmp_path)) for _ in range(2))
     assert first > 0
     assert second == 0
+
+
+def test_a_kernel_is_compiled_again_where_another_file_has_changed(installation: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+
+    def count() -> int:
+        return int(run_python(COUNT, CALL, cache=cache, folder=installation))
+
+    first, second = count(), count()
+    with (installation / "solvers" / "trws.py").open("a") as source:
+        source.write("# changed\n")
+    assert (first > 0, second, count()) == (True, 0, first)
 
 
 def test_the_set_up_calls_every_kernel_that_is_called_from_python() -> None:
