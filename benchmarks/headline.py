@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,13 @@ LIMITED, PROVEN = 400_000_000, 1e-6
 MESHES = ("8", "2x4", "2x2x2")
 
 
-def demo(limit: int | None, **asked: float) -> dict[str, Any]:
-    """Plan GPT-2 small, batch 8 x 512, as exported by PyTorch; run it in f64 and f32; compare with named layouts.
-
-    asked: further fields of the request.
-    """
+def demo(limit: int | None, gap: float | None = None) -> dict[str, Any]:
+    """Plan GPT-2 small, batch 8 x 512, as exported by PyTorch; run it in f64 and f32; compare with named layouts."""
     result: dict[str, Any] = {"graph": "gpt2 forward, batch 8, sequence 512", "mesh": MESH, "memory_limit_bytes": limit}
-    mesh = Mesh.parse(MESH)
+    mesh, request = Mesh.parse(MESH), Request(limit)
+    request = request if gap is None else replace(request, gap=gap)
     with timed(result, "plan_s"):
-        plan = pipeline.plan(read_graph(EXAMPLE, mesh), mesh, load_profile("h100-sxm"), request=Request(limit, **asked))
+        plan = pipeline.plan(read_graph(EXAMPLE, mesh), mesh, load_profile("h100-sxm"), request=request)
     result["certificate"] = asdict(plan.certificate)
     result["baselines"] = [asdict(figures) for figures in plan.baselines]
     assert plan.analysis is not None
