@@ -43,7 +43,7 @@ PICO = 1e-12
 MAX_PERMUTED_AXES = 4
 """Axes of a collective that are tried in every order; of more, only the mesh's order and its reverse."""
 Integers = NDArray[np.int64]
-VERSION = 14
+VERSION = 15
 
 
 @dataclass(frozen=True)
