@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,15 @@ from tests.testing.transformer import transformer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt2.json.gz"
 MESH = "dp=2,tp=4"
-LIMITED, PROVEN = 400_000_000, 1e-6
+LIMITED = 400_000_000
+GAP, PROVEN = Request().gap, 1e-6
 MESHES = ("8", "2x4", "2x2x2")
 
 
-def demo(limit: int | None, gap: float | None = None) -> dict[str, Any]:
+def demo(limit: int | None, gap: float = GAP) -> dict[str, Any]:
     """Plan GPT-2 small, batch 8 x 512, as exported by PyTorch; run it in f64 and f32; compare with named layouts."""
     result: dict[str, Any] = {"graph": "gpt2 forward, batch 8, sequence 512", "mesh": MESH, "memory_limit_bytes": limit}
-    mesh, request = Mesh.parse(MESH), Request(limit)
-    request = request if gap is None else replace(request, gap=gap)
+    mesh, request = Mesh.parse(MESH), Request(limit, gap=gap)
     with timed(result, "plan_s"):
         plan = pipeline.plan(read_graph(EXAMPLE, mesh), mesh, load_profile("h100-sxm"), request=request)
     result["certificate"] = asdict(plan.certificate)
