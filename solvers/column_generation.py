@@ -37,8 +37,9 @@ Mask = NDArray[np.bool_]
 
 # What an overload by the whole limit costs in a master, as a multiple of a good assignment's cost.
 OVERLOAD_COST = 100.0
-# Most master LPs; pairs of a master per edge of the problem; message rounds at its multipliers.
-MAX_MASTERS, PAIRS_PER_EDGE, ROUNDS = 30, 4, 32
+# Most master LPs; pairs of a master per edge of the problem, and those to which masters grow; message rounds at their
+# multipliers.
+MAX_MASTERS, PAIRS_PER_EDGE, MAX_MASTER_PAIRS, ROUNDS = 30, 4, 60_000, 32
 # A change below this share of the open gap does not count as a gain; so many masters without gain end the loop.
 MIN_GAIN, PATIENCE = 0.02, 3
 # Cuts are separated where the messages' bound is within CLOSE_SHARE of the open gap of the master's cost. That is
@@ -206,7 +207,7 @@ class ColumnGeneration:
             else:
                 self._postpone(self._flags)
                 self._last_settled_cost = -np.inf
-                self._pairs *= 2
+                self._pairs = max(self._pairs, min(2 * self._pairs, MAX_MASTER_PAIRS))
         self._drop_columns()
 
     @property

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 Meanwhile = Callable[[Callable[[], bool]], bool]
@@ -102,41 +102,77 @@ def stop_idle_processes() -> None:
         _idle_processes.pop().kill()
 
 
-def run_isolated(
-    work: Callable[[], Result],
-    unwanted: Callable[[], bool],
-    cpu_seconds: float | None = None,
-    *,
-    meanwhile: Meanwhile | None = None,
-) -> Result:
-    """Run `work` (picklable) in a worker process and return its result; exceptions are raised here again.
+class RunningTask(Generic[Result]):
+    """A task in a worker process, from its start until its result has arrived or it is killed.
 
-    meanwhile: called again and again until the result is there. Raises WorkerStopped where that is not wanted any more
-    or the process exceeds cpu_seconds, and WorkerFailed where it dies otherwise, or lacks memory or a module. In every
-    case nothing keeps running.
+    poll() has to be called for the result to be taken in. Whoever starts a task kills it in the end.
     """
-    child = _take_process()
+
+    def __init__(
+        self,
+        work: Callable[[], Result],
+        cpu_seconds: float | None = None,
+        on_result: Callable[[Result], None] = lambda _: None,
+    ) -> None:
+        """Start `work` (picklable). cpu_seconds: as in IsolatedProcess.send_task. on_result: called with the result by
+        the call of poll() that takes it in."""
+        self._name, self._cpu_seconds, self._on_result = _name_task(work), cpu_seconds, on_result
+        self._reply: tuple[bool, Any] | None = None
+        self._child: IsolatedProcess | None = _take_process()
+        self._child.send_task(work, cpu_seconds)
+
+    def poll(self, wait: float = 0.0) -> bool:
+        """Return whether the task has ended, after waiting up to `wait` seconds for it."""
+        if self._child is not None and self._child.has_result(wait):
+            child, self._child = self._child, None
+            self._reply = self._receive(child)
+            if self._reply[0]:
+                self._on_result(self._reply[1])
+        return self._child is None
+
+    def _receive(self, child: IsolatedProcess) -> tuple[bool, Any]:
+        """Return (True, the task's result), or (False, what is to be raised)."""
+        try:
+            succeeded, result = child.receive_result()
+        except (EOFError, ConnectionError):
+            code = child.wait_for_death()
+            if self._cpu_seconds is not None and code == -signal.SIGXCPU:
+                return False, WorkerStopped()
+            return False, WorkerFailed(f"{self._name}: the worker process died, {_describe_exit(code)}")
+        _idle_processes.append(child)
+        if isinstance(result, ImportError | MemoryError):
+            return False, WorkerFailed(f"{self._name}: {type(result).__name__} in the worker process: {result}")
+        return succeeded, result
+
+    def result(self) -> Result:
+        """Return the result of a task that has ended. An exception in the task is raised here again: WorkerStopped
+        where it exceeded its CPU seconds, and WorkerFailed where its process died otherwise, or lacked memory or a
+        module."""
+        if self._reply is None:
+            raise WorkerStopped
+        succeeded, result = self._reply
+        if not succeeded:
+            raise result
+        value: Result = result
+        return value
+
+    def kill(self) -> None:
+        """Kill the process of a task that has not ended: nothing keeps running."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
+def run_isolated(work: Callable[[], Result], unwanted: Callable[[], bool], cpu_seconds: float | None = None) -> Result:
+    """Run `work` in a worker process and return its result, or raise what RunningTask.result() does: WorkerStopped also
+    where it is not wanted any more."""
+    task = RunningTask(work, cpu_seconds)
     try:
-        child.send_task(work, cpu_seconds)
-        while not child.has_result(POLL_S if meanwhile is None else 0.0):
-            if unwanted() or not (meanwhile is None or meanwhile(child.has_result)):
-                raise WorkerStopped
-        succeeded, result = child.receive_result()
-    except (EOFError, ConnectionError):
-        code = child.wait_for_death()
-        if cpu_seconds is not None and code == -signal.SIGXCPU:
-            raise WorkerStopped from None
-        raise WorkerFailed(f"{_name_task(work)}: the worker process died, {_describe_exit(code)}") from None
-    except BaseException:
-        child.kill()
-        raise
-    _idle_processes.append(child)
-    if isinstance(result, ImportError | MemoryError):
-        raise WorkerFailed(f"{_name_task(work)}: {type(result).__name__} in the worker process: {result}") from result
-    if not succeeded:
-        raise result
-    value: Result = result
-    return value
+        while not task.poll(POLL_S) and not unwanted():
+            pass
+    finally:
+        task.kill()
+    return task.result()
 
 
 def _take_process() -> IsolatedProcess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from solvers.isolated_process import Meanwhile
 from solvers.mip import MipResult, RestrictedMip
@@ -35,14 +36,16 @@ def solve_restricted_mip(
     hint = None if state.assignment is None else restriction.crush(state.assignment)
     seconds = None if left is None else TIME_MARGIN * share * left
     task = RestrictedMip(restriction.problem, _objective_unit(state), hint, time_steps, seconds, nodes, gap, seed)
-    result = state.run_in_worker(task, meanwhile)
+    result = state.run_in_worker(task, meanwhile, partial(_take_in, state, restriction))
     if left is not None and (result is None or not result.is_complete):
         state.mark_irreproducible()
-    if result is not None:
-        state.charge(WORK_PER_PAIR * (1000 + result.pairs))
-        if result.assignment is not None:
-            state.submit(restriction.postsolve(result.assignment))
     return result
+
+
+def _take_in(state: SolveState, restriction: Restriction, result: MipResult) -> None:
+    state.charge(WORK_PER_PAIR * (1000 + result.pairs))
+    if result.assignment is not None:
+        state.submit(restriction.postsolve(result.assignment))
 
 
 def _objective_unit(state: SolveState) -> float:

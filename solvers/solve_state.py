@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import Evaluation, evaluate, lagrangian_value
-from solvers.isolated_process import Meanwhile, WorkerFailed, WorkerStopped, run_isolated
+from solvers.isolated_process import POLL_S, Meanwhile, RunningTask, WorkerFailed, WorkerStopped
 from solvers.model import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.problem_arrays import ProblemArrays, sum_largest
@@ -88,6 +88,8 @@ class SolveState:
         self.log: list[OperatorSlice] = []
         self.trajectory: list[TrajectoryPoint] = []
         self.meanwhile: Meanwhile | None = None
+        # The worker processes' tasks, the one that the others wait for first.
+        self._tasks: list[RunningTask[Any]] = []
         self._operator = "start"
 
     def rebase(self, problem: Problem) -> None:
@@ -176,25 +178,52 @@ class SolveState:
         """Count units of work done (about a nanosecond each)."""
         self.work_done += work
 
-    def run_in_worker(self, work: Callable[[], Result], meanwhile: Meanwhile | None = None) -> Result | None:
+    def run_in_worker(
+        self,
+        work: Callable[[], Result],
+        meanwhile: Meanwhile | None = None,
+        on_result: Callable[[Result], None] = lambda _: None,
+    ) -> Result | None:
         """Run `work` in a worker process (solvers/isolated_process.py) and return its result; None if there is none.
 
         The worker is killed once the state is exhausted. Without a clock it is also killed when it alone uses as many
         CPU seconds as the whole budget, which exhausts the state as well. A worker that fails is recorded in `failures`
-        and ends nothing. meanwhile: instead of the state's.
+        and ends nothing. meanwhile: instead of the state's. on_result: called once the result is there, even while
+        `meanwhile` waits for another worker.
         """
-        by_clock, outer, self.meanwhile = self._deadline is not None, self.meanwhile, None
-        cpu_seconds = None if by_clock else self._max_work / WORK_PER_SECOND
+        by_clock = self._deadline is not None
+        task = RunningTask(work, None if by_clock else self._max_work / WORK_PER_SECOND, on_result)
+        self._tasks.append(task)
         try:
-            return run_isolated(work, lambda: self.is_exhausted, cpu_seconds, meanwhile=meanwhile or outer)
+            while not task.poll() and self._work_beside(task, meanwhile):
+                pass
+            return task.result()
         except WorkerFailed as failure:
             self.failures.append(str(failure))
         except WorkerStopped:
             self.stop_reason = self.stop_reason or ("" if by_clock or self.is_closed else WORK_LIMIT)
         finally:
-            self.meanwhile = outer
+            task.kill()
+            self._tasks.remove(task)
         self.mark_irreproducible()
         return None
+
+    def _work_beside(self, task: RunningTask[Result], meanwhile: Meanwhile | None) -> bool:
+        """Do something for a while in which the task runs: nothing while another one does. Return whether its result is
+        still wanted."""
+        others = [other for other in self._tasks if other is not task and not other.poll()]
+        if self.is_exhausted:
+            return False
+        if meanwhile is not None:
+            return meanwhile(task.poll)
+        if self.meanwhile is None or others:
+            task.poll(POLL_S)
+            return True
+        outer, self.meanwhile = self.meanwhile, None
+        try:
+            return outer(task.poll)
+        finally:
+            self.meanwhile = outer
 
     def mark_irreproducible(self) -> None:
         """Record that a clock may have influenced the result, for example the time limit of a solver inside."""
