@@ -29,8 +29,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Steps per branch, and the progress within a cycle that sets their size and temperature.
-STEPS, PROGRESS = 8, 0.4
+# Steps at a time of a branch and of a trial, which go on as long as these close STEP_GAIN of the gap; the progress
+# within a cycle that sets their size and temperature.
+STEPS, TRIAL_STEPS, STEP_GAIN, PROGRESS = 8, 4, 0.05, 0.4
 # Branches between looks for overloaded time steps.
 LOOK_EVERY = 8
 # Multipliers below this share of their sum count as zero.
@@ -46,7 +47,7 @@ MIN_GAIN = 1e-4
 class AscentBounding:
     """Bounding by dual ascent (a proof_tree.Bounding)."""
 
-    plunge, patience, max_pairs, max_bytes = 0.5, 300, 100_000, 1 << 30
+    plunge, patience, max_pairs, max_bytes = 0.5, 300, 300_000, 1 << 30
 
     def __init__(self, root: Relaxation, scales: DualAscent) -> None:
         """scales: an ascent on the whole problem that has begun."""
@@ -63,16 +64,27 @@ class AscentBounding:
         """Ascend from the branch's multipliers, submit the assignment decoded there, and compare ways to split."""
         if np.count_nonzero(branch.allowed) < SPARSE_SHARE * branch.allowed.size:
             branch = branch.compacted()
-        if branch.model.watched is None or branch.model.watched.size < self._watched.size:
-            branch = self._watch_all(branch)
-        ascent = self._scales.resume(branch, PROGRESS, STEPS)
-        bound = max(branch.bound, ascent.bound)
-        branch.set_multipliers(ascent.multipliers)
-        branch.bound = bound
+        branch = self.watch_all(branch)
+        ascent = self.ascend(branch, STEPS, STEP_GAIN)
         if branch.is_done or branch.model.state.is_exhausted:
             return branch, None
         self._submit(branch, ascent.decode())
         return branch, None if branch.is_done else self._find_split(branch, ascent)
+
+    def ascend(self, branch: Relaxation, steps: int, least: float) -> DualAscent:
+        """Ascend from the multipliers of a branch that knows all watched time steps, so many steps at a time, until
+        they close less than `least` of the gap; the branch takes over multipliers and bound. Returns the ascent."""
+        ascent, cutoff = self._scales.resume(branch), branch.model.state.upper_cutoff
+        while True:
+            before = ascent.bound
+            ascent.take(PROGRESS, steps)
+            is_closed = ascent.bound >= cutoff or bool((branch.counts() == 0).any())
+            if is_closed or ascent.bound - before < least * (cutoff - before) or branch.model.state.is_exhausted:
+                break
+        bound = max(branch.bound, ascent.bound)
+        branch.set_multipliers(ascent.multipliers)
+        branch.bound = bound
+        return ascent
 
     def _submit(self, branch: Relaxation, assignment: Integers) -> None:
         """Submit an assignment that is an improvement as far as the branch knows, and now and then any; watch where it
@@ -86,8 +98,10 @@ class AscentBounding:
                 self._watched = np.union1d(self._watched, [found.peak_step])
                 self._usage = self._root.model.arrays.at_time_steps(self._watched)
 
-    def _watch_all(self, branch: Relaxation) -> Relaxation:
+    def watch_all(self, branch: Relaxation) -> Relaxation:
         """Return the branch with the watched time steps only, and with all of them."""
+        if branch.model.watched is not None and branch.model.watched.size == self._watched.size:
+            return branch
         kept = np.isin(self._root.model.restriction.flat_strategies, branch.model.restriction.flat_strategies)
         arrays = _replace_usage(branch.model.arrays, self._usage, kept)
         problem = Problem.from_arrays(arrays, branch.model.restriction.problem.limit)
@@ -96,6 +110,16 @@ class AscentBounding:
         other = branch.with_rows(problem, multipliers, self._watched)
         other.bound = branch.bound
         return other
+
+    def rank_nodes(self, branch: Relaxation) -> tuple[Integers, Mask]:
+        """Return the nodes with a choice, those first whose strategies' memory costs differ most at the branch's
+        multipliers, and for each strategy (flat) whether it is in its node's cheaper half."""
+        ascent = self._scales.resume(branch)
+        spread, cheaper = rate_nodes(
+            branch.model.arrays.node_start, branch.allowed, ascent.share(PROGRESS), ascent.prices
+        )
+        nodes = np.argsort(-spread, kind="stable")
+        return nodes[spread[nodes] >= 0], cheaper
 
     def _find_split(self, branch: Relaxation, ascent: DualAscent) -> Split | None:
         """Return the best way to split the branch; what a trial closes is excluded."""
@@ -120,15 +144,15 @@ class AscentBounding:
         """Split the branch at each of the nodes, and return the products of the halves' gains; -1 where one is closed,
         whose strategies are excluded."""
         products, first = np.full(nodes.size, -1.0), branch.model.arrays.node_start
-        potentials = branch.lagrangian_potentials
-        base, cutoff = branch.copy().sweep(branch.mask(potentials)), branch.model.state.upper_cutoff
+        base, cutoff = self._scales.resume(branch.copy()).bound, branch.model.state.upper_cutoff
         for k, node in enumerate(nodes.tolist()):
             strategies = slice(*first[node : node + 2])
             halves, gains = (cheaper[strategies], ~cheaper[strategies]), list[float]()
             for flags in halves:
                 trial = branch.copy()
                 trial.allowed[strategies] &= flags
-                gains.append(min(max((trial.sweep(trial.mask(potentials)) - base) / max(cutoff - base, 1), 0.0), 1.0))
+                bound = self.ascend(trial, TRIAL_STEPS, STEP_GAIN).bound
+                gains.append(1.0 if trial.is_done else max((bound - base) / max(cutoff - base, 1), 0.0))
             self._gains[node] += gains
             self._trials[node] += 1
             closed = [flags for flags, gain in zip(halves, gains, strict=True) if gain >= 1.0]

@@ -57,14 +57,17 @@ class DualAscent:
         self.bound, self.multipliers = 0, dict[int, float]()
         self._step, self._temperature = 0.0, 1.0
 
-    def resume(self, branch: Relaxation, progress: float, steps: int) -> DualAscent:
-        """Return an ascent on a branch (with watched time steps), which has taken so many steps from its multipliers
-        with the scales of this one."""
+    def resume(self, branch: Relaxation) -> DualAscent:
+        """Return an ascent on a branch (with watched time steps) from its multipliers, with the scales of this one."""
         ascent = DualAscent(branch)
         ascent._step, ascent._temperature, ascent.multipliers = self._step, self._temperature, branch.multipliers
         ascent._return_to_best()
-        ascent._take(np.append(0.0, np.full(steps, ascent._size(progress))), ascent._heat(progress))
+        ascent._take(np.zeros(1), 1.0)
         return ascent
+
+    def take(self, progress: float, steps: int) -> None:
+        """Take so many steps; progress sets their size and temperature."""
+        self._take(np.full(steps, self._size(progress)), self._heat(progress))
 
     def begin(self) -> None:
         """Compute the first messages and choose the scales of temperature and step."""

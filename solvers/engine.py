@@ -38,6 +38,7 @@ from solvers.cut_separation import separate_cuts
 from solvers.dive import run_dive
 from solvers.dual_lns import WALKS_PER_MIP, DualLnsHybrid
 from solvers.isolated_process import Meanwhile
+from solvers.probing import Probing
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
 from solvers.restriction import select_promising
@@ -73,12 +74,12 @@ class Engine:
     def __init__(self, state: SolveState, relaxation: Relaxation, seed: int) -> None:
         self._state, self._relaxation, self._seed = state, relaxation, seed
         # One step of what goes on while a worker is busy.
-        self._walk_while: Meanwhile = _wait
+        self._walk_while: Meanwhile = lambda _: True
         # The incumbent's cost when cuts were last separated, and the number of walks since it last improved.
         self._cut_cost: int | None = None
         self._idle_walks = 0
         self.multipliers = dict(relaxation.multipliers)
-        self._branching = Branching(state, None)
+        self._branching, self._probing = Branching(state, None), Probing()
 
     def run(self, search: DualLnsHybrid, processes: int) -> None:
         """Run until the state is exhausted, or until the methods can prove no more and only the search goes on."""
@@ -94,7 +95,7 @@ class Engine:
         state.meanwhile = self._search_or_branch if processes > 1 else None
         search.recombine(int(min(RECOMBINED_SHARE * self._pairs, MAX_RECOMBINED)))
         state.meanwhile = None
-        self._fix()
+        self._fix(probes=True)
         self._finish(processes > 1)
         if not state.is_exhausted:
             search.run(processes)
@@ -120,6 +121,7 @@ class Engine:
             else:
                 self._columns.solve_postponed(self._step_meanwhile)
         state.meanwhile = None
+        self._fix(probes=True)
 
     def _step_columns(self) -> None:
         self._relaxation = self._columns.step(self._relaxation)
@@ -204,8 +206,9 @@ class Engine:
     def _pairs(self) -> int:
         return self._relaxation.model.arrays.pairs
 
-    def _fix(self) -> None:
-        """Pass messages and exclude strategies; continue on a smaller problem."""
+    def _fix(self, *, probes: bool = False) -> None:
+        """Pass messages and exclude strategies, by probing too where that is due or asked for; continue on a smaller
+        problem."""
         state = self._state
         with state.operator("messages", self._pairs):
             if not state.is_exhausted and not self._relaxation.is_done:
@@ -213,6 +216,7 @@ class Engine:
             if not state.is_exhausted and not self._relaxation.is_done:
                 self._relaxation.free_potentials()
                 self._relaxation = self._relaxation.compacted()
+        self._relaxation = self._probing.run(self._relaxation, self._branching.dual, at_once=probes)
 
     def _solve_rest(self, concurrent: bool) -> bool:
         """Solve the MIP of everything that is left, while the search goes on if `concurrent`, and prove its answer.
@@ -294,7 +298,3 @@ class Engine:
             self._relaxation, _ = separate_cuts(state, relaxation, flags, time_steps=list(relaxation.multipliers))
             self._cut_cost = state.cost
         self._fix()
-
-
-def _wait(has_result: Callable[[], bool]) -> bool:
-    return True
