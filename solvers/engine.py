@@ -5,9 +5,10 @@ relaxation, from which strategies are excluded whenever incumbent or bound have 
 
 1. the search, with the dual beside it, until both have settled; on a small problem one cycle of the dual and one walk,
    as MIPs are cheap there and finish sooner;
-2. messages at the dual's multipliers, and fixing; of a problem that is not small, some hundred branches of a proof tree
-   (solvers/branching.py), bounded by dual ascent: where several memory limits bind at once, these find assignments and
-   bounds that nothing else does;
+2. messages at the dual's multipliers, and fixing, here and whenever something has been gained: by reduced costs and,
+   once half of the gap is closed, by probing (solvers/probing.py). Of a problem that is not small, some hundred
+   branches of a proof tree (solvers/branching.py), bounded by dual ascent: where several memory limits bind at once,
+   these find assignments and bounds that nothing else does;
 3. while much is left, it gains and the tree does not, column generation: its master LPs improve the multipliers, its
    cuts the bound, and the MIPs of what its LPs use find assignments that no walk reaches. The search goes on beside the
    LPs, and the next LPs beside a long MIP;

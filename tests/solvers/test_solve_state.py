@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -68,3 +69,18 @@ def test_what_goes_on_beside_a_worker_may_wait_for_a_worker_of_its_own() -> None
     assert state.run_in_worker(partial(sum, numbers)) == len(numbers) * (len(numbers) - 1) // 2
     assert set(results) == {8}
     assert state.meanwhile is solve_beside
+
+
+def test_a_result_is_taken_in_while_another_worker_is_waited_for() -> None:
+    taken = list[int]()
+    # The inner task would take an hour: it is cancelled once the outer one's result has been taken in.
+    state = SolveState(tiny_public(0), 0.0, 60.0, False, None, lambda: bool(taken))
+
+    def wait_for_another(has_result: Callable[[], bool]) -> bool:
+        assert state.run_in_worker(partial(time.sleep, 3600.0)) is None
+        assert has_result()
+        return True
+
+    assert state.run_in_worker(partial(max, 3, 4), wait_for_another, taken.append) == 4
+    assert taken == [4]
+    assert state.stop_reason == "cancelled"
