@@ -128,7 +128,7 @@ class AscentBounding:
         score = np.prod(np.maximum(self._gains / np.maximum(self._trials, 1)[:, None], MIN_GAIN), axis=1)
         score[(spread < 0) | (self._trials == 0)] = -1.0
         ranked = [np.argsort(-each, kind="stable")[:CANDIDATES] for each in (spread, score)]
-        nodes = np.unique(np.concatenate(ranked))
+        nodes = np.union1d(ranked[0], ranked[1][score[ranked[1]] > 0])
         nodes = nodes[spread[nodes] >= 0]
         unknown = nodes[self._trials[nodes] < RELIABLE]
         if unknown.size:

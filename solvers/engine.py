@@ -6,9 +6,8 @@ relaxation, from which strategies are excluded whenever incumbent or bound have 
 1. the search, with the dual beside it, until both have settled; on a small problem one cycle of the dual and one walk,
    as MIPs are cheap there and finish sooner;
 2. messages at the dual's multipliers, and fixing, here and whenever something has been gained: by reduced costs and,
-   once half of the gap is closed, by probing (solvers/probing.py). Of a problem that is not small, some hundred
-   branches of a proof tree (solvers/branching.py), bounded by dual ascent: where several memory limits bind at once,
-   these find assignments and bounds that nothing else does;
+   once half of the gap is closed, by probing (solvers/probing.py). Of a problem that is not small, a hundred branches
+   of a proof tree (solvers/branching.py): where several memory limits bind at once, these find what nothing else does;
 3. while much is left, it gains and the tree does not, column generation: its master LPs improve the multipliers, its
    cuts the bound, and the MIPs of what its LPs use find assignments that no walk reaches. The search goes on beside the
    LPs, and the next LPs beside a long MIP;
@@ -64,7 +63,7 @@ REST_SHARE = 0.5
 # Most turns of MIP, messages and cuts; steps of a dive; elites whose peaks above the limit get capacity rows.
 MAX_TURNS, DIVE_STEPS, ELITES = 8, 40, 8
 # Branches of the proof tree at a time, and in a trial, which gains where it leaves less than this share of the gap.
-BRANCHES, TRIAL, TRIAL_SHARE = 50, 300, 0.95
+BRANCHES, TRIAL, TRIAL_SHARE = 50, 100, 0.95
 # Pairs of the linear program of cuts.
 CUT_PAIRS = 60_000
 

@@ -76,13 +76,13 @@ def _probe_round(root: Relaxation, bounding: AscentBounding) -> None:
     for node in nodes[:NODES].tolist():
         if branch.is_done or root.model.state.is_exhausted:
             break
-        branch = _probe_node(branch, slice(*first[node : node + 2]), cheaper, bounding)
+        branch = _probe_node(branch, slice(*first[node : node + 2]), cheaper, bounding=bounding)
     root.allowed, root.messages = branch.allowed, branch.messages
     root.set_multipliers(branch.multipliers)
     root.bound = branch.bound
 
 
-def _probe_node(branch: Relaxation, strategies: slice, cheaper: Mask, bounding: AscentBounding) -> Relaxation:
+def _probe_node(branch: Relaxation, strategies: slice, cheaper: Mask, *, bounding: AscentBounding) -> Relaxation:
     """Return the branch without what halving a node's strategies excludes."""
     halves = list[Relaxation]()
     for flags in (cheaper[strategies], ~cheaper[strategies]):

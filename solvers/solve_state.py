@@ -88,7 +88,6 @@ class SolveState:
         self.log: list[OperatorSlice] = []
         self.trajectory: list[TrajectoryPoint] = []
         self.meanwhile: Meanwhile | None = None
-        # The worker processes' tasks, the one that the others wait for first.
         self._tasks: list[RunningTask[Any]] = []
         self._operator = "start"
 
@@ -186,16 +185,15 @@ class SolveState:
     ) -> Result | None:
         """Run `work` in a worker process (solvers/isolated_process.py) and return its result; None if there is none.
 
-        The worker is killed once the state is exhausted. Without a clock it is also killed when it alone uses as many
-        CPU seconds as the whole budget, which exhausts the state as well. A worker that fails is recorded in `failures`
-        and ends nothing. meanwhile: instead of the state's. on_result: called once the result is there, even while
-        `meanwhile` waits for another worker.
+        The worker is killed once the state is exhausted. Without a clock it is also killed when it alone uses the CPU
+        seconds of the whole budget, which exhausts the state. A failure is recorded in `failures` and ends nothing.
+        meanwhile: instead of the state's. on_result: called once the result is there, even while another is awaited.
         """
         by_clock = self._deadline is not None
         task = RunningTask(work, None if by_clock else self._max_work / WORK_PER_SECOND, on_result)
         self._tasks.append(task)
         try:
-            while not task.poll() and self._work_beside(task, meanwhile):
+            while not task.poll() and self._work_meanwhile(task, meanwhile):
                 pass
             return task.result()
         except WorkerFailed as failure:
@@ -208,7 +206,7 @@ class SolveState:
         self.mark_irreproducible()
         return None
 
-    def _work_beside(self, task: RunningTask[Result], meanwhile: Meanwhile | None) -> bool:
+    def _work_meanwhile(self, task: RunningTask[Result], meanwhile: Meanwhile | None) -> bool:
         """Do something for a while in which the task runs: nothing while another one does. Return whether its result is
         still wanted."""
         others = [other for other in self._tasks if other is not task and not other.poll()]

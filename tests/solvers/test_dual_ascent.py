@@ -139,7 +139,8 @@ def test_an_ascent_without_an_overload_resumes_in_a_branch_without_steps() -> No
     branch = dual._relaxation.with_rows(
         Problem.from_arrays(problem.arrays.at_time_steps(np.array([4])), 9), {}, np.array([4])
     )
-    resumed = dual.resume(branch.copy(), 0.5, 3)
+    resumed = dual.resume(branch.copy())
+    resumed.take(0.5, 3)
     assert resumed._time_steps.tolist() == [4]
     assert resumed.bound <= sum(range(6))
 

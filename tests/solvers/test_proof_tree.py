@@ -105,7 +105,7 @@ class _FailingState(SolveState):
 
     spoil: Spoil
 
-    def run_in_worker(self, work: Callable[[], Any], meanwhile: Any = None) -> Any:
+    def run_in_worker(self, work: Callable[[], Any], meanwhile: Any = None, on_result: Any = None) -> Any:
         time_steps = range(0 if self.problem.limit is None else self.problem.arrays.time_steps)
         return type(self).spoil(work(), time_steps, np.random.default_rng(len(self.log)))
 
