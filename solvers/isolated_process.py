@@ -119,13 +119,18 @@ class RunningTask(Generic[Result]):
         self._name, self._cpu_seconds, self._on_result = _name_task(work), cpu_seconds, on_result
         self._reply: tuple[bool, Any] | None = None
         self._child: IsolatedProcess | None = _take_process()
-        self._child.send_task(work, cpu_seconds)
+        try:
+            self._child.send_task(work, cpu_seconds)
+        except ConnectionError:
+            pass  # The process has just died, which poll() says.
+        except BaseException:
+            self.kill()
+            raise
 
     def poll(self, wait: float = 0.0) -> bool:
         """Return whether the task has ended, after waiting up to `wait` seconds for it."""
         if self._child is not None and self._child.has_result(wait):
-            child, self._child = self._child, None
-            self._reply = self._receive(child)
+            self._reply, self._child = self._receive(self._child), None
             if self._reply[0]:
                 self._on_result(self._reply[1])
         return self._child is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -125,6 +126,28 @@ def test_a_worker_killed_in_the_middle_of_a_solve_costs_time_alone_and_is_told(
     killing[0].join()
     assert solution.failures == ("RestrictedMip: the worker process died, killed by SIGKILL",)
     assert solution.assignment is not None
+
+
+def test_a_worker_that_dies_before_it_has_its_task_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    send_task = IsolatedProcess.send_task
+
+    def kill_and_send(worker: IsolatedProcess, work: Callable[[], Any], cpu_seconds: float | None) -> None:
+        os.kill(worker._process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, worker._process.pid, os.WEXITED | os.WNOWAIT)
+        send_task(worker, work, cpu_seconds)
+
+    state = SolveState(LONG(), 0.0, 60.0, False, None, None)
+    with monkeypatch.context() as patched:
+        patched.setattr(IsolatedProcess, "send_task", kill_and_send)
+        assert state.run_in_worker(partial(max, 3, 4)) is None
+    assert state.failures == ["max: the worker process died, killed by SIGKILL"]
+    assert state.run_in_worker(partial(max, 3, 4)) == 4
+
+
+def test_a_task_that_cannot_be_sent_harms_no_other() -> None:
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        run_isolated(lambda: 3, lambda: False)
+    assert run_isolated(partial(max, 3, 4), lambda: False) == 4
 
 
 def _kill_workers(ended: threading.Event) -> None:
