@@ -79,7 +79,7 @@ def test_the_log_says_which_operator_moved_cost_and_bound(tmp_path: Path) -> Non
     assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text()
     written = json.loads((tmp_path / "one.json").read_text())
     assert {"began_s", "operator", "seconds", "lower", "upper", "size"} == written["log"][0].keys()
-    assert {"root", "messages", "MIP of the rest"} <= {line["operator"] for line in written["log"]}
+    assert {"root", "tree search", "messages", "probing"} <= {line["operator"] for line in written["log"]}
     last = written["trajectory"][-1]
     assert (last["cost"], last["bound"]) == (answers[0].json["cost"], answers[0].json["bound"])
     assert [point["bound"] for point in written["trajectory"]] == sorted(p["bound"] for p in written["trajectory"])
