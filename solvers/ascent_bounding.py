@@ -78,13 +78,25 @@ class AscentBounding:
         while True:
             before = ascent.bound
             ascent.take(PROGRESS, steps)
-            is_closed = ascent.bound >= cutoff or bool((branch.counts() == 0).any())
-            if is_closed or ascent.bound - before < least * (cutoff - before) or branch.model.state.is_exhausted:
+            branch.bound = bound = max(branch.bound, ascent.bound)
+            is_stalled = ascent.bound - before < least * (cutoff - before)
+            if branch.is_done or is_stalled or branch.model.state.is_exhausted:
                 break
-        bound = max(branch.bound, ascent.bound)
         branch.set_multipliers(ascent.multipliers)
         branch.bound = bound
         return ascent
+
+    def ascend_halves(
+        self, branch: Relaxation, strategies: slice, cheaper: Mask, *, steps: int, least: float
+    ) -> list[tuple[Mask, Relaxation, int]]:
+        """Ascend on both halves of a node's strategies (flat); steps, least: as in ascend(). Returns, for each half,
+        the flags of its strategies, the half, and the ascent's bound (0: nothing was left before)."""
+        halves = list[tuple[Mask, Relaxation, int]]()
+        for flags in (cheaper[strategies], ~cheaper[strategies]):
+            half = branch.copy()
+            half.allowed[strategies] &= flags
+            halves.append((flags, half, 0 if half.is_done else self.ascend(half, steps, least).bound))
+        return halves
 
     def _submit(self, branch: Relaxation, assignment: Integers) -> None:
         """Submit an assignment that is an improvement as far as the branch knows, and now and then any; watch where it
@@ -147,15 +159,13 @@ class AscentBounding:
         base, cutoff = self._scales.resume(branch.copy()).bound, branch.model.state.upper_cutoff
         for k, node in enumerate(nodes.tolist()):
             strategies = slice(*first[node : node + 2])
-            halves, gains = (cheaper[strategies], ~cheaper[strategies]), list[float]()
-            for flags in halves:
-                trial = branch.copy()
-                trial.allowed[strategies] &= flags
-                bound = self.ascend(trial, TRIAL_STEPS, STEP_GAIN).bound
-                gains.append(1.0 if trial.is_done else max((bound - base) / max(cutoff - base, 1), 0.0))
+            halves = self.ascend_halves(branch, strategies, cheaper, steps=TRIAL_STEPS, least=STEP_GAIN)
+            gains = [
+                1.0 if half.is_done else max((bound - base) / max(cutoff - base, 1), 0.0) for _, half, bound in halves
+            ]
             self._gains[node] += gains
             self._trials[node] += 1
-            closed = [flags for flags, gain in zip(halves, gains, strict=True) if gain >= 1.0]
+            closed = [flags for (flags, _, _), gain in zip(halves, gains, strict=True) if gain >= 1.0]
             for flags in closed:
                 branch.allowed[strategies] &= ~flags
             if not closed:

@@ -84,14 +84,8 @@ def _probe_round(root: Relaxation, bounding: AscentBounding) -> None:
 
 def _probe_node(branch: Relaxation, strategies: slice, cheaper: Mask, *, bounding: AscentBounding) -> Relaxation:
     """Return the branch without what halving a node's strategies excludes."""
-    halves = list[Relaxation]()
-    for flags in (cheaper[strategies], ~cheaper[strategies]):
-        half = branch.copy()
-        half.allowed[strategies] &= flags
-        if not half.is_done:
-            bounding.ascend(half, STEPS, STEP_GAIN)
-        if not half.is_done:
-            halves.append(half)
+    both = bounding.ascend_halves(branch, strategies, cheaper, steps=STEPS, least=STEP_GAIN)
+    halves = [half for _, half, _ in both if not half.is_done]
     if len(halves) == 1:
         return halves[0]
     branch.allowed &= np.any([half.allowed for half in halves], axis=0)
